@@ -18,12 +18,11 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import roc_auc_score
 
-from nearkin import data as sources
+from bench.real_features import real_features
 from nearkin import Points, nearest
+from nearkin import data as sources
 from nearkin.search import familiarity, fit_rejection
 from nearkin.train.folder import device_name
-
-from bench.real_features import real_features
 
 SETS = ("digits", "omniglot", "cub200", "cifar-100")
 ENCODED = ("cub200", "cifar-100")
@@ -66,7 +65,14 @@ def measure(inputs: np.ndarray, labels: np.ndarray, splits: int) -> dict[str, ob
             found[f"distance of nearest {k}"].append(rates(*(part[:, k - 1] for part in near)))
     table = {name: dict(zip(("auroc", "fpr at 95 %"), np.round(np.mean(rows, 0), 4).tolist(), strict=True)) for name, rows in found.items()}
     spread = round(float(np.std(false, ddof=1)), 4) if splits > 1 else 0.0
-    return {"splits": splits, "neighbors": max(neighbors), "asked": ASKED, "falsely rejected": round(float(np.mean(false)), 4), "spread": spread, "rules": table}
+    return {
+        "splits": splits,
+        "neighbors": max(neighbors),
+        "asked": ASKED,
+        "falsely rejected": round(float(np.mean(false)), 4),
+        "spread": spread,
+        "rules": table,
+    }
 
 
 def points_of(name: str, arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from papers.page import pages
 from papers.pictures import draw
-from papers.readme_rows import readme_rows
+from papers.readme_rows import readme_contests, readme_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -58,7 +58,8 @@ def percent(figure: dict[str, Any]) -> str:
 
 def readme() -> str:
     """README.md with its table of results renewed."""
-    return between(README.read_text(encoding="utf-8"), "results", readme_rows(ROOT / "docs/results"))
+    text = between(README.read_text(encoding="utf-8"), "results", readme_rows(ROOT / "docs/results"))
+    return between(text, "contests", readme_contests(ROOT / "docs/results"))
 
 
 def between(text: str, name: str, part: str) -> str:

@@ -155,7 +155,7 @@ def write_features(folder: Path, target: Path, weights: str | None, device: str 
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     images = open_data(folder, size=224)
     found = find_encoder("mobilenet-v2", weights)
-    body = build("mobilenet-v2", image_shape=(3, 224, 224), weights=found.weights).body.eval().to(place)  # type: ignore[operator]
+    body = build("mobilenet-v2", image_shape=(3, 224, 224), weights=found.weights).body.eval().to(place)  # type: ignore[union-attr]
     rows = [body(IMAGENET(images.read(ids).to(place))).flatten(1).half().cpu() for ids in torch.split(images.ids, 256)]
     assert images.labels is not None
     np.savez(target, x=torch.cat(rows).numpy(), y=images.labels.numpy(), split=images.split)

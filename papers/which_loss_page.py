@@ -101,8 +101,8 @@ def _advice(held_out_ranks: np.ndarray, sets: int) -> str:
     told = f"only {' and '.join(apart)} {'is' if len(apart) == 1 else 'are'}" if apart else "none is"
     text = (
         f"Of {len(names)} rows; 1 is the best. By the held-out part of the training images and classes "
-        f"**{names[int(held_out_ranks.argmin())]}** has the best mean rank, but {sets} sets tell ranks apart only where they differ by more "
-        f"than {gap:.1f} (Nemenyi, 5 %): {told} told apart from it. "
+        f"**{names[int(held_out_ranks.argmin())]}** has the best mean rank, but {sets} sets tell ranks apart only where they differ by "
+        f"more than {gap:.1f} (Nemenyi, 5 %): {told} told apart from it. "
     )
     return text + (
         f"`nearkin train --for retrieval` therefore keeps {names[place]}, rank {held_out_ranks[place]:.1f} here: it was chosen on held-out "

@@ -55,7 +55,7 @@ def test_picks_of_image_files_are_labeled_and_picked_again(tmp_path: Path, capsy
     assert main(["pick", str(folder), "--budget", "2", "--out", str(out)]) == 0
     rows = rows_of(out / "picks.csv")
     assert sorted(int(Path(row["path"]).stem) % 2 for row in rows) == [0, 1]
-    assert rows[0]["reason"].startswith("typical of a group of") and "principal components of the pixels" in capsys.readouterr().err
+    assert rows[0]["reason"].startswith("typical of ") and "principal components of the pixels" in capsys.readouterr().err
     for row in rows:
         row["label"] = "odd" if int(Path(row["path"]).stem) % 2 else "even"
     with (out / "picks.csv").open("w", newline="") as file:
@@ -108,7 +108,9 @@ def reviews(folder: Path) -> Path:
     return folder / "reviews.csv"
 
 
-def test_texts_are_encoded_without_their_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_are_encoded_without_their_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(module, "installed_text_encoder", lambda: None)
     source = reviews(tmp_path)
     columns = ["--text", "said", "--label", "about", "--device", "cpu"]

@@ -202,3 +202,21 @@ def test_explore_stores_vectors_smaller_and_the_report_is_shown(tmp_path, table,
     model.folder = None
     with pytest.raises(FileNotFoundError, match="was not loaded from a folder"):
         model.report()
+
+
+def test_cleaned_labels_come_back_into_the_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    vectors, labels = clusters(120)
+    said = [f"kind {number}" for number in labels]
+    said[7] = f"kind {(labels[7] + 1) % 3}"
+    paths = [f"pictures/{row}.png" for row in range(120)]  # which are not there: the vectors are judged, not the images
+    pd.DataFrame({"embedding": list(vectors), "label": said, "id": paths}).to_parquet("v.parquet")
+    assert main(["clean", "v.parquet", "--out", "found"]) == 0
+    assert "nearkin explore v.parquet --labels found/problems.csv --replace" in capsys.readouterr().out
+    table = tmp_path / "found" / "problems.csv"
+    table.write_text(table.read_text().replace(",,label,", ",x,label,"))
+    assert json.loads((tmp_path / "found" / "problems.json").read_text())["judged by"] == "the vectors themselves"
+    assert main(["explore", "v.parquet", "--labels", str(table), "--no-serve", "--no-evaluation"]) == 0
+    assert "1 of 120 labels corrected" in capsys.readouterr().err
+    index = nearkin.open_index("v.nearkin").index
+    assert {entry.source: entry.label for entry in index.page(None, 0, 200).entries}["pictures/7.png"] == f"kind {labels[7]}"

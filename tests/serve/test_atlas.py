@@ -81,7 +81,9 @@ def test_a_trained_model_shows_what_evaluate_found_without_it(table: PointTable,
     wrong, page = int(np.flatnonzero(table.labels >= 0)[2]), tmp_path / "suspected_labels.csv"
     label, other = table.classes[table.labels[wrong]], table.classes[(table.labels[wrong] + 1) % len(table.classes)]
     source = table.sources[wrong]
-    page.write_text(f"path,label,neighbors_say,confidence,part\r\n{source},{label},{other},0.93,train\r\n{source},{other},{label},0.9,train\r\n")
+    page.write_text(
+        f"path,label,neighbors_say,confidence,part\r\n{source},{label},{other},0.93,train\r\n{source},{other},{label},0.9,train\r\n"
+    )
     found = judged(build_atlas(table, "pca"), table, page).lists.suspects or ()
     assert [(one.row, table.classes[one.neighbors_say], one.confidence) for one in found] == [(wrong, other, 0.93)]
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nearkin.cli.progress import TrainingView
 from nearkin.cli.terminal import Terminal
-from nearkin.cli.unlearned import Unlearned, place_names, unlearned
+from nearkin.cli.unlearned import Unlearned, is_vectors, place_names, unlearned
 from nearkin.data.disk import explain_full_disk, replacing
 from nearkin.evaluate import Problems, clean
 
@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> int:
     write(out / "problems.csv", problems.to_csv())
     about = {"data": arguments.data, "points": len(found.data), "judged by": found.words, "counts": problems.counts}
     write(out / "problems.json", json.dumps({**about, "notes": problems.notes, "problems": problems.as_rows()}, indent=1) + "\n")
-    _print(arguments, out, problems)
+    _print(arguments, out, problems, vectors=is_vectors(arguments.data))
     return 0
 
 
@@ -64,7 +64,7 @@ def table_of(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _print(arguments: Namespace, out: Path, problems: Problems) -> None:
+def _print(arguments: Namespace, out: Path, problems: Problems, *, vectors: bool) -> None:
     console = Terminal(highlight=False)
     for note in problems.notes:
         console.print(note, markup=False, soft_wrap=True)
@@ -80,7 +80,8 @@ def _print(arguments: Namespace, out: Path, problems: Problems) -> None:
     source += "".join(f" --{name} {quote(getattr(arguments, name))}" for name in ("text", "label") if getattr(arguments, name))
     console.print(
         "Write x into the column accept to take a suggested label, or to leave out a copy or an outlier; or edit a label. Then:\n"
-        f"  nearkin train {source} --labels {quote(str(out / 'problems.csv'))} --out runs/cleaned",
+        f"  nearkin train {source} --labels {quote(str(out / 'problems.csv'))} --out runs/cleaned"
+        + (f"\n  nearkin explore {source} --labels {quote(str(out / 'problems.csv'))} --replace" if vectors else ""),
         soft_wrap=True,
         markup=False,
     )

@@ -18,7 +18,9 @@ def run(arguments: Namespace) -> int:
     """Evaluate, unless it was done since the vectors were read; then serve until stopped."""
     folder = Path(arguments.folder)
     if arguments.store:
-        set_store(open_index(folder, device=arguments.device, verify=not arguments.no_verify).index, arguments.store, Terminal(highlight=False))
+        set_store(
+            open_index(folder, device=arguments.device, verify=not arguments.no_verify).index, arguments.store, Terminal(highlight=False)
+        )
     if is_given(folder) and not arguments.no_evaluation and not _is_evaluated(folder):
         how = {
             "data": None,

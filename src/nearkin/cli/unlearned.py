@@ -4,7 +4,7 @@ import hashlib
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,16 +21,19 @@ from nearkin.data.loader import Loader
 from nearkin.data.opener import DATA_ROOT
 from nearkin.data.pixels import Framing
 from nearkin.data.preprocess import StandardizeColumns, describe
+from nearkin.data.sources.vector_tables import VectorColumns, holds_vectors
+from nearkin.data.sources.vectors import open_vectors
 from nearkin.data.texts import Texts
 from nearkin.models import build
 from nearkin.models.encoders import Encoder, find_encoder, installed_encoder, weights_digest
 from nearkin.models.feature_cache import feature_key
 from nearkin.models.folder import load
 from nearkin.models.text_encoders import HOW_TO_GET_ONE, find_text_encoder, fit_words, installed_text_encoder
-from nearkin.train.encoder import are_photographs, reads_texts
+from nearkin.train.encoder import are_photographs
 from nearkin.train.features import Featured, facts_of, featured
 from nearkin.train.inputs import Prepare
 
+OF_TEXTS = ("hf", "sentence-transformers")  # libraries whose encoders read texts
 SIDE = 32  # pixels of images whose own pixels are compared
 COMPONENTS = 100  # principal components of pixels
 FITTED_ON = 10_000  # images from which the components are computed
@@ -49,8 +52,7 @@ def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
     """The data that the arguments name, or those of a model folder with their parts; features are kept in `out`."""
     folder = Path(arguments.data)
     if not (folder / "model.json").exists():
-        columns = {"text_column": arguments.text, "label_column": arguments.label}
-        data = sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, **columns, on_error="skip", report=view.message)
+        data = _opened(arguments, view)
         return _embedded(corrected(data, arguments.labels or "", view.message), arguments, out, view)
     data = whole_data(Namespace(**vars(arguments), folder=arguments.data), folder, view.message)
     model = load(folder, device=arguments.device, verify=not arguments.no_verify)
@@ -59,6 +61,20 @@ def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
         found = featured(model.network.body, prepare, data, folder, model.about["features"], model.device, view)  # type: ignore[arg-type]
         return _of_features(found, model.about["network"]["name"])
     return _embedded(data, arguments, out, view)
+
+
+def is_vectors(source: str) -> bool:
+    """Whether this is a table with a column of vectors, whatever else it holds."""
+    return Path(source).is_file() and holds_vectors(Path(source), "")
+
+
+def _opened(arguments: Namespace, view: TrainingView) -> Dataset:
+    """The data that are named; the vectors of a table that has any, although it names images, too."""
+    options: dict[str, Any] = {"on_error": "skip", "report": view.message}
+    if arguments.text is None and is_vectors(arguments.data):
+        return open_vectors(arguments.data, columns=VectorColumns(label=arguments.label), **options)
+    columns = {"text_column": arguments.text, "label_column": arguments.label}
+    return sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, **columns, **options)
 
 
 def _embedded(data: Dataset, arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
@@ -94,7 +110,7 @@ def _encoded(data: Dataset, encoder: Encoder, device: str | None, out: Path, vie
 
 def _encoded_texts(data: Dataset, texts: Texts, arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
     """The features of a text encoder: the one that is named, one that is on this machine, or word vectors of these texts."""
-    if arguments.encoder is not None and not reads_texts(arguments.encoder):
+    if arguments.encoder is not None and arguments.encoder.partition(":")[0] not in OF_TEXTS:
         raise ValueError(
             f"encoder {arguments.encoder} reads images, and {data.name} holds texts; name hf:NAME or sentence-transformers:NAME"
         )

@@ -95,9 +95,9 @@ class SquaredEuclidean:
         Tensor
             (n, m) affinities.
         """
-        queries, references = queries - center, None if references is queries else references - center
-        found = _expanded(queries.detach(), None if references is None else references.detach(), -1 / self.temperature)
-        squared: Tensor = apply(_Squared, queries, references, -1 / self.temperature, found)
+        mine, others = queries - center, None if references is queries else references - center
+        found = _expanded(mine.detach(), None if others is None else others.detach(), -1 / self.temperature)
+        squared: Tensor = apply(_Squared, mine, others, -1 / self.temperature, found)
         return squared
 
 

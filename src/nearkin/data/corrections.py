@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +54,15 @@ def corrected(data: Dataset, table: str, report: Report | None = None) -> Datase
         return data
     inform(report, f"{path.name}: {len(gone):,} of {len(data):,} points left out")
     return data.subset(np.delete(np.arange(len(data)), gone))
+
+
+def is_corrections(table: Any) -> bool:
+    """Whether this is a CSV file with the columns path and label, and without a column id."""
+    if not isinstance(table, str | os.PathLike) or not os.fspath(table).lower().endswith(".csv") or not Path(table).is_file():
+        return False
+    with Path(table).open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+        names = next(csv.reader(lines), [])
+    return {"path", "label"} <= set(names) and "id" not in names
 
 
 def _relabeled(data: Dataset, path: Path, labels: dict[int, str], report: Report | None) -> Dataset:

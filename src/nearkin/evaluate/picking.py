@@ -1,9 +1,13 @@
-"""What to label next: points that stand for many unlabeled ones, and whose class the labels so far do not tell."""
+"""What to label next: points that stand for many unlabeled ones whose class the labels so far do not tell.
 
-from collections.abc import Sequence
+A labeled point covers another one by a Gaussian kernel of their distance. Each pick is the point that raises the cover of all points most,
+weighted by how uncertain their class is (uncertainty herding, Bae et al. 2025; without labels MaxHerding, Bae et al. 2024).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,15 +15,13 @@ from nearkin.compose.affinity import Affinity, unit
 from nearkin.compose.points import takes_arrays
 from nearkin.compose.validation import check_whole
 from nearkin.evaluate.comparison import class_labels, finite
-from nearkin.evaluate.k_means import k_means
 from nearkin.evaluate.label_errors import class_probabilities
 from nearkin.evaluate.rendering import html_table
 
-NEAR = 20  # neighbors whose mean distance tells how typical a point is
-COMPONENTS = 2048  # principal components in which points are grouped
-GROUPED = 20_000  # points that are grouped, drawn at random from more
-MOST_GROUPS = 1000
-MOST_COMPARED = 2000  # points of a group that are compared with each other
+WIDTH = 0.5  # of the kernel, over the squared distance within which a label's share of the points lies
+MOST_COMPARED = 5000  # points that are compared with each other, drawn at random from more
+NEARBY = math.exp(-2)  # kernel from which a point counts as near
+LEAST = 1e-3  # weight of a point whose class is certain
 FEW = 5  # labels a class from which a classifier is fitted
 TRUSTED = 0.9  # share of the labels that it must predict right, each without it, for its uncertainty to count
 
@@ -67,9 +69,9 @@ def pick(
 ) -> Picks:
     """Choose the points whose labels would help most.
 
-    The points are grouped into as many groups as there would be labels, and of each group the most typical point is chosen, the one with
-    the nearest neighbors. While there are few labels, the largest groups without one come first (TypiClust, Hacohen et al. 2022). Once
-    there are five labels a class, and a classifier predicts 90 % of them right (each without it), points count by its uncertainty.
+    A label tells about the points near it. Each point that is chosen is the one that tells most about points of which the labels so far,
+    and the points chosen before it, tell little. Once there are five labels a class, and a classifier predicts 90 % of them right (each
+    without it), points count by how uncertain it is of their class.
 
     Parameters
     ----------
@@ -84,7 +86,7 @@ def pick(
     classes : sequence of str, optional
         Class names by number, for the reasons.
     seed : int, default=0
-        Seed of the grouping.
+        Seed of the draw, if there are more than 5,000 points.
 
     Returns
     -------
@@ -102,7 +104,7 @@ def pick(
     >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0)) + torch.arange(60)[:, None] % 3 * 20
     >>> found = pick(x, budget=3)
     >>> sorted((found.rows % 3).tolist()), found.reasons[0]
-    ([0, 1, 2], 'typical of a group of 20 points without a label')
+    ([0, 1, 2], 'typical of 23 points without a label')
     """
     x = finite(embeddings, "embeddings")
     check_whole("budget", budget)
@@ -113,59 +115,48 @@ def pick(
     budget = min(budget, len(free))
     x = unit(x.float()) if getattr(affinity, "metric", None) == "cosine" else x.float()
     uncertainty, between = _uncertainty(x, y, classes, seed)
-    some = free[torch.randperm(len(free), generator=torch.Generator().manual_seed(seed))[: max(GROUPED, budget)].sort().values]
-    rows = torch.cat([some, (y >= 0).nonzero()[:, 0]])
-    return _from_groups(_reduced(x)[rows], rows, y, budget, uncertainty, between, seed)
-
-
-def _from_groups(x: Tensor, rows: Tensor, y: Tensor, budget: int, uncertainty: Tensor, between: list[str] | None, seed: int) -> Picks:
-    """Choose typical points of groups; x (m, c) are those of the rows (m,)."""
-    labeled = (y[rows] >= 0).numpy()
-    groups = min(int(labeled.sum()) + budget, MOST_GROUPS, len(x))
-    group, _ = k_means(x, groups, seed)
-    doubt = uncertainty[rows].numpy()
-    size = np.bincount(group[~labeled], minlength=groups).astype(np.float64)
-    known = np.bincount(group[labeled], minlength=groups)
-    weight = np.bincount(group[~labeled], weights=doubt[~labeled], minlength=groups)  # size times mean uncertainty
-    taken: list[int] = []
-    left = ~labeled
+    draw, known = torch.Generator().manual_seed(seed), (y >= 0).nonzero()[:, 0]
+    rows: list[int] = []
     reasons: list[str] = []
-    while len(taken) < budget:
-        open_groups = np.flatnonzero(np.bincount(group[left], minlength=groups) > 0)
-        # Without labels each group once, the largest first; then what is uncertain counts more than that a group has no label.
-        first = known[open_groups] if between is None else np.zeros(len(open_groups))
-        order = open_groups[np.lexsort((-weight[open_groups] / (1 + known[open_groups]) ** 2, first))]
-        for at in order[: budget - len(taken)].tolist():
-            members = np.flatnonzero((group == at) & left)
-            best = members[_typical(x[members], doubt[members], seed)]
-            left[best] = False
-            known[at] += 1
-            taken.append(int(best))
-            reasons.append(_reason(int(size[at]), int(known[at]), between, int(rows[best])))
-    return Picks(rows[torch.tensor(taken)], reasons, uncertainty)
+    while len(rows) < budget:
+        left = free[~torch.isin(free, torch.tensor(rows, dtype=torch.int64))]
+        some = left[torch.randperm(len(left), generator=draw)[:MOST_COMPARED].sort().values]
+        count = min(budget - len(rows), max(len(some) // 2, 1) if len(left) > len(some) else len(some))
+        told = torch.cat([known, torch.tensor(rows, dtype=torch.int64)])
+        for at, size in _herded(x[some], x[told], uncertainty[some].float(), count, len(known) + budget):
+            rows.append(int(some[at]))
+            reasons.append(_reason(size, between, rows[-1]))
+    return Picks(torch.tensor(rows), reasons, uncertainty)
 
 
-def _typical(x: Tensor, doubt: np.ndarray, seed: int) -> int:
-    """The point of a group (g, c) with the largest uncertainty over mean distance to its neighbors in the group."""
-    some = np.sort(np.random.default_rng(seed).permutation(len(x))[:MOST_COMPARED])
-    apart = torch.cdist(x[some], x[some]).sort(dim=1).values[:, 1 : NEAR + 1].mean(1).nan_to_num().numpy()
-    return int(some[((doubt[some] + 1e-9) / (apart + 1e-12)).argmax()])
+def _herded(x: Tensor, told: Tensor, doubt: Tensor, count: int, labels: int) -> Iterator[tuple[int, int]]:
+    """Choose `count` of the points (m, d), given others (l, d) with labels; yields each with the number of points that it tells most about.
+
+    There will be so many `labels`, so that the kernel of each reaches about the points that it has to stand for.
+    """
+    square = torch.cdist(x, x).square_()
+    reach = min(max(2, round(len(x) / labels)) + 1, len(x))
+    width = WIDTH * float(square.kthvalue(reach, dim=1).values.median())
+    kernel = square.mul_(-1 / max(width, 1e-12)).exp_()  # (m, m)
+    cover = torch.zeros(len(x))
+    for part in torch.split(told, MOST_COMPARED) if len(told) else ():
+        cover = torch.maximum(cover, torch.cdist(x, part).square_().mul_(-1 / max(width, 1e-12)).exp_().amax(1))
+    weight = doubt.clamp_min(LEAST)
+    gain = torch.cat([(part - cover).clamp_min(0) @ weight for part in torch.split(kernel, 500)])
+    for _ in range(count):
+        while True:  # gains only shrink as the cover grows: the largest one is computed again until it stays the largest
+            at = int(gain.argmax())
+            gain[at] = (kernel[at] - cover).clamp_min(0) @ weight
+            if int(gain.argmax()) == at:
+                break
+        gain[at] = -1.0
+        yield at, max(int((kernel[at] > cover.clamp_min(NEARBY)).sum()), 1)
+        cover = torch.maximum(cover, kernel[at])
 
 
-def _reason(size: int, known: int, between: list[str] | None, row: int) -> str:
-    group = f"a group of {size:,} point{'s' if size > 1 else ''} " + ("without a label" if known == 1 else "with few labels")
-    return f"typical of {group}" if between is None else f"{between[row]}; in {group}"
-
-
-def _reduced(x: Tensor) -> Tensor:
-    """(n, c) principal components."""
-    if x.shape[1] <= COMPONENTS:
-        return x
-    some = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:GROUPED]]
-    center = some.mean(0)
-    _, vectors = torch.linalg.eigh(((some - center).T @ (some - center)).double())
-    components: Tensor = (x - center) @ vectors[:, -COMPONENTS:].float()
-    return components
+def _reason(size: int, between: list[str] | None, row: int) -> str:
+    near = f"{size:,} point{'s' if size > 1 else ''} without a label"
+    return f"typical of {near}" if between is None else f"{between[row]}; near {near}"
 
 
 def _uncertainty(x: Tensor, y: Tensor, classes: Sequence[str], seed: int) -> tuple[Tensor, list[str] | None]:

@@ -19,6 +19,7 @@ from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import encode_labels
 from nearkin.compose.validation import check_choice
 from nearkin.data.checksums import CHECKSUMS, forget, write_json, write_recorded
+from nearkin.data.corrections import corrected, is_corrections
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.disk import explain_full_disk, read_json
 from nearkin.data.lock import owned
@@ -57,7 +58,8 @@ def index_vectors(
     out : path
         The folder to write. If it was made from the same file, and the file has not changed since, it is opened as it is.
     labels, images, columns
-        As of `nearkin.data.open_vectors`.
+        As of `nearkin.data.open_vectors`. `labels` may also be a table of corrections with the columns path and label, such as `nearkin
+        clean` and the explorer write.
     metric : {"cosine", "squared_euclidean", "inner_product", "hamming"}, optional
         How vectors are compared. By default cosine for vectors of length 1, hamming for vectors of -1 and 1, otherwise squared_euclidean.
     on_error : {"raise", "skip"}, default="raise"
@@ -98,7 +100,9 @@ def index_vectors(
     if _finished(folder, state, replace):
         inform(report, f"{folder} was made from these vectors already, and is used as it is")
         return open_index(folder)
-    data = open_vectors(what, labels=labels, images=images, columns=columns, on_error=on_error, report=report)
+    corrections = str(labels) if is_corrections(labels) else ""
+    data = open_vectors(what, labels=None if corrections else labels, images=images, columns=columns, on_error=on_error, report=report)
+    data = corrected(data, corrections, report)
     chosen = metric or _guessed(data, report)
     _report_zeros(data, chosen, report)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Batch normalization folded into the convolutions before it, for encoders that are only read."""
 
 import copy
+from itertools import pairwise
 
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
@@ -13,7 +14,7 @@ def folded(body: nn.Module) -> nn.Module:
     """
     made = copy.deepcopy(body).eval()
     for layers in [part for part in made.modules() if isinstance(part, nn.Sequential)]:
-        for at, (layer, after) in enumerate(zip(layers[:-1], layers[1:], strict=True)):
+        for at, (layer, after) in enumerate(pairwise(list(layers))):
             if type(layer) is nn.Conv2d and type(after) is nn.BatchNorm2d and after.track_running_stats:
                 layers[at], layers[at + 1] = fuse_conv_bn_eval(layer, after), nn.Identity()
     return made

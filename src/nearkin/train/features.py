@@ -78,7 +78,7 @@ def _compute(
     body, piece = folded(body), ON_CPU if device.type == "cpu" else CHUNK
     for inputs, ids in loader(torch.split(_in_order(images), CHUNK)):
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-            rows += [body(prepare(part)).flatten(1).float().cpu() for part in inputs.split(piece)]
+            rows += [body(prepare(part)).flatten(1).float().cpu() for part in inputs.split(piece)]  # type: ignore[no-untyped-call]
         held += [digests[row] for row in images.rows(ids.cpu()).tolist()]
         done += len(ids)
         ticker.update(done)

@@ -32,7 +32,7 @@ class ModelMap(NamedTuple):
 
 
 def build_maps(indexes: Sequence[Indexed], method: projection.Method = "tsne", report: Report | None = None) -> Iterator[list[ModelMap]]:
-    """The maps of one or two models: first with PCA, which takes seconds, then with suspected labels, then, if that is the method, by t-SNE.
+    """The maps of one or two models: first by PCA, which takes seconds, then with suspected labels, then by t-SNE if that is the method.
 
     An atlas that is stored in the model folder for the same points is reused. A new one is stored there.
     """
