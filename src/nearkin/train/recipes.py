@@ -109,27 +109,26 @@ def _without_least_steps(leaves: Leaves, given: Collection[str]) -> dict[str, st
 def suited(run: Run, train: Dataset, given: Collection[str]) -> Run:
     """The run with settings that suit its data: for learning without labels, for small data, for numbers, or for a tuned encoder.
 
-    Settings in `given` are the user's and stay. If one of them belongs to the optimizer, or is the rate of the body, all of these stay:
-    they depend on each other.
+    Settings in `given` are the user's and stay. If one of them belongs to the optimizer, all optimizer settings stay: they depend
+    on each other.
     """
     name = objective_for(train, run.objective.name)[0]
     leaves = UNLABELED if name in SUITED else {} if name in WITHOUT_LABELS else _labeled(run, train)
-    leaves = {**leaves, **_tuned(run, train)}
-    whole = any(leaf.startswith(_RATES) for leaf in given)
-    kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith(_RATES)}
+    leaves = {**leaves, **_tuned(run, train, given)}
+    whole = any(leaf.startswith("optimizer.") for leaf in given)
+    kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith("optimizer.")}
     kept |= {"least_steps"} if run.references == "training_set" else set()  # one step already covers all points
     return override(run, {leaf: value for leaf, value in _without_least_steps(leaves, kept).items() if leaf not in kept})
 
 
-_RATES = ("optimizer.", "network.rate")  # settings that depend on each other
-
-
-def _tuned(run: Run, train: Dataset) -> Leaves:
+def _tuned(run: Run, train: Dataset, given: Collection[str]) -> Leaves:
     """Settings for weights of a pretrained encoder that are trained further, or for a head that starts from a map in closed form."""
     if not run.network.pretrained or run.network.tune == "none":
         return {}
     if run.network.tune == "head":
         return STARTED
+    if any(leaf.startswith(("optimizer.", "network.rate")) for leaf in given):  # they depend on each other
+        return {}
     return {**TUNED, "network.rate": BODY_RATE.get(train.kind, "0.1")}
 
 
