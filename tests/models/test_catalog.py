@@ -149,3 +149,17 @@ def test_features_errors():
 def test_errors(name, options, words):
     with pytest.raises(ValueError, match=words):
         build(name, **{"image_shape": (1, 28, 28), **options})
+
+
+def test_a_projection_is_for_the_objective_alone() -> None:
+    torch.manual_seed(0)
+    network = build("resnet18", image_shape=(3, 8, 8), dimension=8, normalize=True, projection=16)
+    images = torch.randn(4, 3, 8, 8)
+    before = network.train()(images)
+    plain = build("resnet18", image_shape=(3, 8, 8), dimension=8, normalize=True)
+    kept = {name: value for name, value in network.state_dict().items() if ".project." not in name}
+    plain.load_state_dict(kept)
+    torch.testing.assert_close(network.eval()(images), plain.eval()(images))
+    assert before.shape == (4, 8) and not torch.allclose(before, plain.train()(images), atol=0.1)
+    with pytest.raises(ValueError, match="projection"):
+        build("resnet18", image_shape=(3, 8, 8), projection=-1)

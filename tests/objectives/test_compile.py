@@ -9,7 +9,18 @@ from torch._dynamo.testing import CompileCounter
 
 from bench.catalog import CLASSES, DIMENSION, SIZE, Batch, Case, batch, cases, leaves
 from nearkin.compose import routes, value_checks
-from nearkin.objectives import NCA, Contrastive, InstanceDiscrimination, NCARegression, NeighborhoodDiscovery, NPair, Softmax, Triplet
+from nearkin.compose.points import Points
+from nearkin.objectives import (
+    NCA,
+    Contrastive,
+    InfoNCE,
+    InstanceDiscrimination,
+    NCARegression,
+    NeighborhoodDiscovery,
+    NPair,
+    Softmax,
+    Triplet,
+)
 
 every = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 each = pytest.mark.parametrize("case", cases(options=False), ids=lambda case: case.name)
@@ -50,6 +61,21 @@ def test_every_objective_is_one_graph_that_stays(case: Case) -> None:
     counter = CompileCounter()
     compared(case.build(), counter, (32, 32))
     assert counter.frame_count == 1, "state moves, and the graph stays"
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_two_sides_are_one_graph(learned: bool) -> None:
+    objective, counter = InfoNCE(learn_temperature=learned), CompileCounter()
+    compiled = torch.compile(objective, fullgraph=True, backend=counter)
+    for n in (32, 32):
+        sides = [batch("ids", n, dtype=kind).embeddings.float().requires_grad_() for kind in (torch.float32, torch.bfloat16)]
+        ids = torch.arange(n)
+        results = []
+        for call in (objective, compiled):
+            loss = call(sides[0], ids=ids, references=Points(sides[1], None, ids.flip(0)))
+            results.append([loss.detach(), *torch.autograd.grad(loss, [*sides, *objective.parameters()])])
+        torch.testing.assert_close(*results)
+    assert counter.frame_count == 1
 
 
 @pytest.mark.parametrize("make", [NCA, lambda: Softmax(CLASSES, DIMENSION)])

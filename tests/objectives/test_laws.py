@@ -339,6 +339,8 @@ def test_streaming_begins_with_many_pairs() -> None:
         assert plan(NCA().parts, many, 1, device) == "streamed" and plan(NCA().parts, many - 1, 1, device) == "dense"
         assert plan(Triplet().parts, many, 1, device) == "dense" and plan(NCA().parts, many, 1, device, engine="dense") == "dense"
         assert plan(NCA().parts, 1, 1, device, engine="torch") == "streamed"
+    assert plan(NCA().parts, MANY_ON_CPU, 1, "cpu", d=1024) == "dense" == plan(NTXent().parts, MANY_ON_CPU, 1, "cpu", d=64)
+    assert plan(NCA().parts, 3 * MANY_ON_CPU, 1, "cpu", d=1024) == "streamed" == plan(NTXent().parts, 8 * MANY_ON_CPU, 1, "cpu", d=64)
     torch.testing.assert_close(NCA(engine="torch")(x, CLASSES), NCA()(x, CLASSES))  # without ids: self is on the diagonal
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin import NCA, InstanceDiscrimination, NCARegression, NeighborhoodDiscovery, NeighborhoodObjective, PrecisionAtK
+from nearkin import NCA, InfoNCE, InstanceDiscrimination, NCARegression, NeighborhoodDiscovery, NeighborhoodObjective, NTXent, PrecisionAtK
 from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
 from nearkin.compose.criterion import any_positive, each_positive, expected_cost
 from nearkin.compose.points import Points, fresh_ids
@@ -57,6 +57,40 @@ def test_nca(form, metric, temperature, reduction):
     z, y, ids = drawn()
     same(both(lambda e: NCA(form, temperature, metric, engine=e), lambda o, x: o(x, y, reduction=reduction), z))
     same(both(lambda e: NCA(form, temperature, metric, engine=e), lambda o, x: o(x, y, ids=ids, reduction=reduction), z))
+
+
+@pytest.mark.parametrize("temperature", [0.05, 2.0])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_nt_xent_lists_each_positive(temperature, reduction, monkeypatch):
+    z, y, ids = drawn()
+    same(both(lambda e: NTXent(temperature, engine=e), lambda o, x: o(x, y, reduction=reduction), z))
+    same(both(lambda e: NTXent(temperature, engine=e), lambda o, x: o(x, y, ids=ids, reduction=reduction), z))
+    twice = torch.arange(N) % 19
+    same(both(lambda e: NTXent(temperature, "views", engine=e), lambda o, x: o(x, ids=twice, reduction=reduction), z))
+    monkeypatch.setattr(streaming, "LISTED", 3)  # classes that are too large to list are a matrix again
+    monkeypatch.setattr(streaming, "each", None)
+    same(both(lambda e: NTXent(temperature, engine=e), lambda o, x: o(x, y, reduction=reduction), z))
+
+
+def test_nt_xent_of_references_and_extremes():
+    z, y, ids = drawn()
+    other, labels, theirs = drawn(1)
+    theirs[:9] = ids[:9]
+    same(both(lambda e: NTXent(engine=e), lambda o, x: o(x, y, ids=ids, references=Points(other, labels, theirs)), z))
+    near = torch.nn.functional.one_hot(y % 5, D).double() + 1e-9 * z  # negatives too far for a share of a float
+    same(both(lambda e: NTXent(0.01, engine=e), lambda o, x: o(x, y % 5, reduction="none"), near), 1e-7)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_info_nce(symmetric):
+    z, _, ids = drawn()
+    other, _, theirs = drawn(1)
+    theirs[:9] = ids[:9]
+
+    def call(objective, x):
+        return objective(x, ids=ids, references=Points(other, None, theirs), reduction="none")
+
+    same(both(lambda e: InfoNCE(0.1, symmetric=symmetric, engine=e), call, z))
 
 
 @pytest.mark.parametrize("targets", [1, 3])
@@ -241,7 +275,6 @@ def test_an_engine_refuses_what_it_does_not_know():
         (LabelDistance(), any_positive),  # a share of right for every distance
         (ListedNeighbors(9, weighted=True), expected_cost),
         (ListedNeighbors(9, labels=torch.zeros(9, dtype=torch.int64)), each_positive),
-        (SameLabel(), each_positive),
     ]:
         with pytest.raises(ValueError, match="engine 'numba' does not know this composition"):
             NeighborhoodObjective(InBatch(), InnerProduct(), relation, criterion, engine="numba")

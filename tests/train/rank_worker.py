@@ -5,6 +5,7 @@ import sys
 import torch
 from torch import nn
 
+from nearkin import Points
 from nearkin import objectives as o
 from nearkin.train import ranks
 from nearkin.train.objective_choice import OBJECTIVES, build
@@ -62,8 +63,29 @@ def after_the_whole_set(objective, optimizer=None):
     return weights(step)
 
 
+def after_two_steps_of_two_encoders(objective):
+    """InfoNCE in a plain loop: both sides are gathered over the ranks, and the gradients of the encoders are summed."""
+    torch.manual_seed(1)
+    objective = objective.double()
+    images, texts = (nn.Linear(WIDE, DIMENSION).double() for _ in range(2))
+    inputs, words = (torch.randn(POINTS, WIDE, dtype=torch.float64) for _ in range(2))
+    encoders = [*images.parameters(), *texts.parameters()]
+    optimizer = torch.optim.SGD([*encoders, *objective.parameters()], lr=0.05)
+    for start in (0, 7):
+        mine = ranks.share(torch.arange(start, start + SIZE))
+        ids = ranks.gather(mine)
+        other = Points(ranks.gather(texts(words[mine])), None, ids)
+        optimizer.zero_grad()
+        objective(ranks.gather(images(inputs[mine])), ids=ids, references=other).backward()
+        ranks.sum_gradients(encoders)
+        optimizer.step()
+    return {**images.state_dict(), **{f"texts.{k}": v for k, v in texts.state_dict().items()}, **objective.state_dict()}
+
+
 def all_results():
     found = {name: after_two_steps(objective) for name, objective in objectives().items()}
+    found["info nce"] = after_two_steps_of_two_encoders(o.InfoNCE())
+    found["info nce, learned temperature"] = after_two_steps_of_two_encoders(o.InfoNCE(learn_temperature=True))
     found["nca, the whole training set"] = after_the_whole_set(o.NCA())
     found["softmax, the whole training set"] = after_the_whole_set(objectives()["softmax"])
     found["nca, conjugate gradient"] = after_the_whole_set(o.NCA(), lambda moving: ConjugateGradient(moving, iterations=2))

@@ -28,9 +28,9 @@ class Criterion(Protocol):
 
     Attributes
     ----------
-    form : {"log", "expected", "each", "mean"}, optional
+    form : {"log", "expected", "each", "mean", "pairs"}, optional
         It is that soft sum, which the kernels stream: "log" is `any_positive`, "expected" is `expected_cost`, "each" is `each_positive`,
-        "mean" is `mean_positive`.
+        "mean" is `mean_positive`, "pairs" is `each_pair`.
     needs : {"all", "best"}, optional
         "best": it looks only at the best few of each row. It then has `choose(affinity, related)`, which finds them without a gradient,
         and `outcome(affinity, choice)`, which takes their affinities.

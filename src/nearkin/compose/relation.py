@@ -73,7 +73,7 @@ class Layout(NamedTuple):
     labels: tuple[Tensor, Tensor] | None = None  # (n,) and (m,) integers, -1 where no class is known
 
 
-Form = Literal["log", "expected", "each", "mean"]  # what soft criteria need of a row of affinities; see `criterion`
+Form = Literal["log", "expected", "each", "mean", "pairs"]  # what soft criteria need of a row of affinities; see `criterion`
 
 
 class Relation(Protocol):
@@ -144,7 +144,7 @@ class SameLabel:
     """
 
     supervision: Supervision = "classes"
-    streams: ClassVar[tuple[Form, ...]] = ("log", "expected", "mean")
+    streams: ClassVar[tuple[Form, ...]] = ("log", "expected", "mean", "each", "pairs")
     column: ClassVar[str] = "among"
 
     def layout(self, queries: Points, references: Points) -> Layout:

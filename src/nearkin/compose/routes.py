@@ -19,6 +19,8 @@ Route = Literal["dense", "column", "selected", "streamed"]
 
 MANY_PAIRS = 2**22  # below, the matrix is small and the composition itself is as quick
 MANY_ON_CPU = 2**18  # there the kernels are ahead sooner: `python -m bench.batches`
+WIDE_ON_CPU = 384  # dimensions above which the products take most of the time, and as long in both
+LISTS_ON_CPU = 8  # times as many pairs, where every positive is listed for itself
 
 
 class Composition(NamedTuple):
@@ -68,8 +70,16 @@ def has_columns(parts: Composition, m: int) -> bool:
     return fits and (kind != "answers" or m > 1)
 
 
-def plan(parts: Composition, n: int, m: int, device: str, *, engine: str = "auto", own: bool = True) -> Route:
+def _many_on_cpu(parts: Composition, d: int) -> float:
+    """The number of pairs from which on the kernels are ahead on a CPU."""
+    lists = getattr(parts.criterion, "form", None) in ("each", "pairs")
+    return MANY_ON_CPU * max(1.0, d / WIDE_ON_CPU) * (LISTS_ON_CPU if lists else 1)
+
+
+def plan(parts: Composition, n: int, m: int, device: str, *, d: int = 0, engine: str = "auto", own: bool = True) -> Route:
     """Choose the route for n queries and m references.
+
+    Which kernel a streamed evaluation takes is decided by its width, precision and device: `nearkin.kernels.choose`.
 
     Parameters
     ----------
@@ -81,6 +91,8 @@ def plan(parts: Composition, n: int, m: int, device: str, *, engine: str = "auto
         The number of references.
     device : str
         "cpu", "cuda", ...: the kernels are ahead sooner on a CPU.
+    d : int, default=0
+        The dimensions: on a CPU, the wider, the later are the kernels ahead. 0 counts as few.
     engine : str, default="auto"
         "auto" decides by size; "dense" keeps the matrix; any other name is a kernel that must be used.
     own : bool, default=True
@@ -97,12 +109,14 @@ def plan(parts: Composition, n: int, m: int, device: str, *, engine: str = "auto
     >>> from nearkin.compose import plan
     >>> plan(NCA().parts, 100, 100, "cpu"), plan(NCA().parts, 10_000, 10_000, "cpu")
     ('dense', 'streamed')
+    >>> plan(NCA().parts, 600, 600, "cpu", d=64), plan(NCA().parts, 600, 600, "cpu", d=1024)
+    ('streamed', 'dense')
     """
     column = own and has_columns(parts, m)
     if engine not in ("auto", "dense"):
         return "streamed"
     if engine == "auto":
-        many = MANY_ON_CPU if device == "cpu" and not column else MANY_PAIRS
+        many = _many_on_cpu(parts, d) if device == "cpu" and not column else MANY_PAIRS
         if n * m >= many and streams(parts):
             return "streamed"
         if n * m >= MANY_PAIRS and selects(parts):

@@ -1,7 +1,7 @@
 """Samplers that put together what is hard to tell apart: classes of one group, near classes, near points."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -90,13 +90,10 @@ class HardClasses(Sampler):
         Points of each class; all of them, if it has fewer.
     near : Tensor, optional
         (C, k) for every class, in ascending order of labels, the rows of the classes that are nearest to it; `near_classes` computes them.
-        Without it the classes are drawn at random. Set the attribute `near` again between epochs, as the embedding changes.
+        Without it the classes are drawn at random. `train` computes it again before every epoch (`sampler.name=hard_classes`); in a loop of
+        your own, call `look` or set the attribute `near`.
     seed : int
         Seed of the choices.
-
-    Notes
-    -----
-    `near` is not part of the saved state: after resuming, set it from the current embeddings.
 
     Examples
     --------
@@ -109,17 +106,28 @@ class HardClasses(Sampler):
     True
     """
 
+    looks: ClassVar[bool] = True
+
     def __init__(self, labels: Tensor, batch: int, *, per_class: int = 4, near: Tensor | None = None, seed: int) -> None:
         labels = _check_labels(labels)
         super().__init__(len(labels), batch, seed)
         check_whole("per_class", per_class)
-        self.per_class = per_class
+        self.per_class, self.labels = per_class, labels
         self.members = _members(labels)
         if batch <= per_class:
             raise ValueError(f"batch ({batch}) can be filled by one class (per_class is {per_class}); raise batch or lower per_class")
         if near is not None and (near.ndim != 2 or len(near) != len(self.members)):
             raise ValueError(f"near has shape {tuple(near.shape)} for {len(self.members)} classes; give (C, k): near_classes makes it")
         self.near = near
+
+    def look(self, embeddings: Tensor, neighbors: Callable[[int], Tensor]) -> None:
+        self.near = near_classes(embeddings, self.labels.to(embeddings.device))[:, : -(-self.batch // self.per_class)].cpu()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self.near is None else {"near": self.near}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        self.near = tensors.get("near")
 
     def __len__(self) -> int:
         return max(1, self.size // self.batch)
@@ -144,18 +152,14 @@ class NearNeighbors(Sampler):
     Parameters
     ----------
     table : Tensor
-        (n, k) for every point its neighbors, nearest first, -1 where there are fewer: the positions that `nearest` returns. Set the
-        attribute again between epochs, as the embedding changes.
+        (n, k) for every point its neighbors, nearest first, -1 where there are fewer: the positions that `nearest` returns. `train` computes
+        it again before every epoch (`sampler.name=near_neighbors`); in a loop of your own, call `look` or set the attribute.
     batch : int
         Points in a batch.
     per_point : int, default=3
         Neighbors that come with each random point.
     seed : int
         Seed of the choices.
-
-    Notes
-    -----
-    The table is not part of the saved state: after resuming, set it from the current embeddings.
 
     Examples
     --------
@@ -169,6 +173,8 @@ class NearNeighbors(Sampler):
     True
     """
 
+    looks: ClassVar[bool] = True
+
     def __init__(self, table: Tensor, batch: int, *, per_point: int = 3, seed: int) -> None:
         if table.ndim != 2 or table.is_floating_point():
             raise ValueError(f"table has shape {tuple(table.shape)} and type {table.dtype}; give (n, k) positions, as `nearest` returns")
@@ -177,6 +183,15 @@ class NearNeighbors(Sampler):
         if batch > len(table):
             raise ValueError(f"batch ({batch}) is more than the {len(table)} points there are; lower batch")
         self.per_point, self.table = per_point, table.cpu()
+
+    def look(self, embeddings: Tensor, neighbors: Callable[[int], Tensor]) -> None:
+        self.table = neighbors(min(self.per_point, self.size - 1)).cpu()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"table": self.table}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        self.table = tensors.get("table", self.table)
 
     def __len__(self) -> int:
         return max(1, self.size // self.batch)

@@ -6,9 +6,9 @@ so the state is a few numbers, and a sampler that was stopped inside an epoch re
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -56,6 +56,8 @@ class Sampler(ABC):
     [[0, 1], [2, 3]]
     """
 
+    looks: ClassVar[bool] = False  # whether training shows it the embeddings of all points before every epoch
+
     def __init__(self, size: int, batch: int, seed: int) -> None:
         check_whole("batch", batch)
         if size < 1:
@@ -84,6 +86,38 @@ class Sampler(ABC):
         iterator of Tensor
             (batch,) int64 ids.
         """
+
+    def look(self, embeddings: Tensor, neighbors: Callable[[int], Tensor]) -> None:
+        """Look at the embeddings of all points, to draw batches by them. `train` calls it before every epoch where `looks` is True.
+
+        Parameters
+        ----------
+        embeddings : Tensor
+            (n, d) the present embeddings, in the order of the ids.
+        neighbors : callable
+            Given k, it returns (n, k) the ids of the nearest neighbors of every point, nearest first.
+        """
+        return None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what was learned by `look`, for a checkpoint.
+
+        Returns
+        -------
+        dict of str to Tensor
+            Empty for samplers that do not look.
+        """
+        return {}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `tensors` returned.
+
+        Parameters
+        ----------
+        tensors : dict of str to Tensor
+            From a checkpoint.
+        """
+        return None
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yield the batches from the current position to the end of the epoch.

@@ -33,6 +33,9 @@ class Head(nn.Module):
         Add a bias.
     output : {"linear", "tanh"}, default="linear"
         Non-linearity after the linear map; "tanh" is one reading of [ren2014convolutional].
+    projection : int, default=0
+        Hidden width of a perceptron behind the embedding, which in training mode gives what the objective sees; in evaluation mode the
+        embedding before it is returned [chen2020simclr]. 0 is none.
 
     Examples
     --------
@@ -43,16 +46,31 @@ class Head(nn.Module):
 
     References
     ----------
-    [ren2014convolutional]
+    [ren2014convolutional], [chen2020simclr]
     """
 
-    def __init__(self, features: int, dimension: int, *, normalize: bool = False, bias: bool = True, output: Output = "linear") -> None:
+    def __init__(
+        self,
+        features: int,
+        dimension: int,
+        *,
+        normalize: bool = False,
+        bias: bool = True,
+        output: Output = "linear",
+        projection: int = 0,
+    ) -> None:
         super().__init__()
         check_whole("dimension", dimension)
+        check_whole("projection", projection, 0)
         check_choice("output", output, ("linear", "tanh"))
         self.linear = nn.Linear(features, dimension, bias=bias)
         self.normalize = normalize
         self.output = output
+        self.project = (
+            nn.Sequential(nn.Linear(dimension, projection), nn.BatchNorm1d(projection), nn.ReLU(), nn.Linear(projection, dimension))
+            if projection
+            else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map features to embeddings.
@@ -65,11 +83,13 @@ class Head(nn.Module):
         Returns
         -------
         Tensor
-            (n, dimension) embeddings.
+            (n, dimension) embeddings; in training mode with a projection, what it makes of them.
         """
         x = self.linear(x.flatten(1))
         if self.output == "tanh":
             x = x.tanh()
+        if self.project is not None and self.training:
+            x = self.project(x)
         return unit_length(x) if self.normalize else x
 
 

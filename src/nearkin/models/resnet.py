@@ -33,7 +33,13 @@ class Residual(nn.Module):
 
 
 def resnet(
-    depth: int, image_shape: ImageShape, dimension: int = 128, *, normalize: bool = False, stem: Literal["small", "large"] = "small"
+    depth: int,
+    image_shape: ImageShape,
+    dimension: int = 128,
+    *,
+    normalize: bool = False,
+    stem: Literal["small", "large"] = "small",
+    projection: int = 0,
 ) -> nn.Module:
     """Build a residual network, for images of any size (made for 32 x 32).
 
@@ -49,6 +55,8 @@ def resnet(
         Give embeddings unit length.
     stem : {"small", "large"}, default="small"
         "large" is the stem for photographs, 7 x 7 and a pool, which quarters each side: 128 x 128 then costs as much as 32 x 32.
+    projection : int, default=0
+        Hidden width of a perceptron between the embedding and the objective, in training only; see `Head`. 0 is none.
 
     Returns
     -------
@@ -73,7 +81,7 @@ def resnet(
             maps = width * (4 if depth >= BOTTLENECK_FROM else 1)
         layers[f"stage{i}"] = nn.Sequential(*stage)
     layers["pool"] = nn.AdaptiveAvgPool2d(1)
-    layers["head"] = Head(maps, dimension, normalize=normalize)
+    layers["head"] = Head(maps, dimension, normalize=normalize, projection=projection)
     return nn.Sequential(layers)
 
 

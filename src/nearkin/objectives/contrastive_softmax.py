@@ -111,11 +111,17 @@ class NTXent(NeighborhoodObjective):
         Divides the cosines. 0.05 to 0.5 is usual; take more for small batches.
     positives : {"class", "views"}, default="class"
         What makes two rows positives: the same class, or the same id.
+    engine : {"auto", "dense", "torch", "numba", "triton"}, default="auto"
+        How the pairs are computed. "auto" builds the matrix of pairs for small batches and streams through large ones in O(n d) memory.
+        "dense" always builds the matrix; the others force one streaming engine, for tests and measurements.
+    precision : {"highest", "high", "fast"}, default="highest"
+        Arithmetic of the streaming engine on CUDA: as exact as float32, TF32, or float16.
 
     Notes
     -----
-    A composition. The unit is the pair: the mean is over positive pairs. With one positive for each query it equals `SupCon`, which streams
-    through large batches. In `nearkin train`, positives=views goes with views=2.
+    A composition. The unit is the pair: the mean is over positive pairs. With one positive for each query it equals `SupCon`. Large batches
+    of classes or samples with up to 16 rows each are streamed in O(n d) memory; for that, the size of the largest is read back from a GPU.
+    In `nearkin train`, positives=views goes with views=2.
 
     Differs: with more than two rows of a class or sample, the other positives of a query are left out of the denominator of a pair.
 
@@ -135,10 +141,17 @@ class NTXent(NeighborhoodObjective):
 
     keys = ("chen2020simclr", "sohn2016npair")
 
-    def __init__(self, temperature: float = 0.07, positives: Literal["class", "views"] = "class") -> None:
+    def __init__(
+        self,
+        temperature: float = 0.07,
+        positives: Literal["class", "views"] = "class",
+        *,
+        engine: Engine = "auto",
+        precision: Precision = "highest",
+    ) -> None:
         check_positive("temperature", temperature)
         check_choice("positives", positives, ("class", "views"))
-        super().__init__(InBatch(), cosine(temperature), SameLabel(), each_pair)
+        super().__init__(InBatch(), cosine(temperature), SameLabel(), each_pair, engine=engine, precision=precision)
         self.positives = positives
 
     @property
@@ -181,6 +194,11 @@ class InfoNCE(NeighborhoodObjective):
         Learn the temperature as a parameter, `log_scale`, as CLIP does. It never falls below 0.01.
     symmetric : bool, default=True
         Whether the references choose among the queries, too.
+    engine : {"auto", "dense", "torch", "numba", "triton"}, default="auto"
+        How the pairs are computed. "auto" builds the matrix of pairs for small batches and streams through large ones in O(n d) memory.
+        "dense" always builds the matrix; the others force one streaming engine, for tests and measurements.
+    precision : {"highest", "high", "fast"}, default="highest"
+        Arithmetic of the streaming engine on CUDA: as exact as float32, TF32, or float16.
 
     Notes
     -----
@@ -205,9 +223,17 @@ class InfoNCE(NeighborhoodObjective):
 
     keys = ("oord2018cpc", "radford2021clip")
 
-    def __init__(self, temperature: float = 0.07, learn_temperature: bool = False, symmetric: bool = True) -> None:
+    def __init__(
+        self,
+        temperature: float = 0.07,
+        learn_temperature: bool = False,
+        symmetric: bool = True,
+        *,
+        engine: Engine = "auto",
+        precision: Precision = "highest",
+    ) -> None:
         check_positive("temperature", temperature)
-        super().__init__(InBatch(), InnerProduct(), SameId(), any_positive)
+        super().__init__(InBatch(), InnerProduct(), SameId(), any_positive, engine=engine, precision=precision)
         self.temperature, self.symmetric = temperature, symmetric
         self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learn_temperature else None
 

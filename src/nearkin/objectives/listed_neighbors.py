@@ -43,17 +43,19 @@ def weighed(soft: Soft, work: Work, temperature: float, share: Tensor) -> Soft:
 
 
 def each(work: Work, temperature: float, evaluate: Callable[[Work], Soft]) -> Outcome:
-    """`criterion.each_positive` of lists: mean_j log(1 + sum_k exp(s_k - s_j)) over the listed j and all k that are not.
+    """`criterion.each_positive` of lists: mean_j log(1 + sum_k exp(s_k - s_j)) over the listed j and all k that are not, nor skipped.
 
     The kernels evaluate the farthest of a list, with the others left out; its value gives the log of the sum over k. Any other value is
     smaller, so that one too small for a float makes no other wrong.
     """
     listed, there, near = _listed(work, temperature)
     far = near.detach().masked_fill(~there, torch.inf).argmin(1, keepdim=True)  # (n, 1)
-    soft = evaluate(work._replace(listed=listed.gather(1, far), skip=listed.scatter(1, far, -1)))
+    others = listed.scatter(1, far, -1)
+    soft = evaluate(work._replace(listed=listed.gather(1, far), skip=others if work.skip is None else torch.cat([work.skip, others], 1)))
     value = soft.values.clamp_min(torch.finfo(near.dtype).tiny)
     gap = value + torch.log(-torch.expm1(-value))  # of which it is log(1 + e^gap)
     right = there.sum(1)
-    valid = soft.valid & (right < sizes(work)[1])
+    own = 0 if work.skip is None else (work.skip >= 0).sum(1)
+    valid = soft.valid & (right + own < sizes(work)[1])
     values = (soft_hinge(gap[:, None] + near.gather(1, far) - near) * there).sum(1) / right.clamp_min(1)
     return Outcome(torch.where(valid, values, torch.zeros_like(values)), valid.to(values.dtype), (right * valid).sum())

@@ -20,7 +20,7 @@ from nearkin.compose.value_checks import may_read
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import inputs
 from nearkin.objectives.objective import Deployment, Objective
-from nearkin.objectives.streaming import select, stream
+from nearkin.objectives.streaming import recorded, select, stream
 
 Engine = Literal["auto", "dense", "torch", "numba", "triton"]
 Precision = Literal["highest", "high", "fast"]
@@ -122,11 +122,12 @@ class NeighborhoodObjective(Objective):
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
             assert batch.labels is not None
             two = inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__)
-        n, m, parts = len(batch.embeddings), len(references.embeddings), self.parts
-        route = plan(parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
-        if route == "streamed" and (self.references.slots if own else not _recorded(batch.embeddings)):
+        (n, d), m, parts = batch.embeddings.shape, len(references.embeddings), self.parts
+        route = plan(parts, n, m, batch.embeddings.device.type, d=d, engine=self.engine, own=own)
+        if route == "streamed" and (self.references.slots if own else not recorded(batch.embeddings)):
             # The kernels know no empty slots. How many are filled is read back, which a recorded step cannot do.
-            references, route = (references, "dense") if _recorded(batch.embeddings) else (filled(references), route)
+            references, route = (references, "dense") if recorded(batch.embeddings) else (filled(references), route)
+        outcome: Outcome | None = None
         if route == "streamed":
             in_batch = own and references is batch
             outcome = stream(
@@ -141,7 +142,7 @@ class NeighborhoodObjective(Objective):
             outcome = select(parts, batch, references)
         elif route == "column":
             outcome = self._by_column(batch, references)
-        else:
+        if outcome is None:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
             outcome = self.criterion(affinity, self.relation(batch, references))
         if self.penalty is not None:
@@ -214,11 +215,6 @@ class NeighborhoodObjective(Objective):
             "relation": _name(self.relation),
             "criterion": _name(self.criterion),
         }
-
-
-def _recorded(x: Tensor) -> bool:
-    """Whether the step is being recorded, by torch.compile or in a CUDA graph."""
-    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _name(part: object) -> str:

@@ -27,10 +27,18 @@ from nearkin.objectives.mean_of_positives import mean_of_positives
 Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent
 
 MOST_PAIRS = 2**24  # that are looked at together when only some of each row are selected
+LISTED = 16  # points of a class up to which each positive is listed for itself; of larger classes these pairs are nearly a matrix
 
 
-def stream(parts: Composition, batch: Points, references: Points | None, *, lookup: Lookup | None, engine: str, precision: str) -> Outcome:
-    """The outcome by the kernels; `references` None means the batch's own points."""
+def recorded(x: Tensor) -> bool:
+    """Whether the step is being recorded, by torch.compile or in a CUDA graph."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def stream(
+    parts: Composition, batch: Points, references: Points | None, *, lookup: Lookup | None, engine: str, precision: str
+) -> Outcome | None:
+    """The outcome by the kernels; `references` None means the batch's own points. None where classes are too large to list their pairs."""
     form, temperature = product_form(parts.affinity), float(parts.affinity.temperature)
     assert form is not None
     layout: Layout = parts.relation.layout(batch, batch if references is None else references)
@@ -45,6 +53,14 @@ def stream(parts: Composition, batch: Points, references: Points | None, *, look
     if criterion == "mean" and layout.classes is not None:
         skip = _own_positions(batch, references, where)
         return where.trusted(mean_of_positives(work, layout.classes, skip, temperature, evaluate))
+    if criterion in ("each", "pairs") and layout.classes is not None:
+        skip = _own_positions(batch, references, where)
+        listed = _positives(*layout.classes, skip)
+        if listed is None:
+            return None
+        found = each(work._replace(listed=listed, skip=skip), temperature, evaluate)
+        count = (listed >= 0).sum(1) if criterion == "pairs" else 1
+        return where.trusted(found._replace(weight=found.weight * count))
     if layout.listed is None:
         work, order = _laid_out(work, batch, references, layout, where)
         return where.trusted(_found(work, evaluate(work, criterion), order))
@@ -162,6 +178,24 @@ def _own_positions(batch: Points, references: Points | None, where: Lookup) -> T
         return where(batch.ids[:, None])
     # Without ids a batch that is its own reference set meets itself on the diagonal, and nowhere else.
     return torch.arange(len(batch.embeddings), device=batch.embeddings.device)[:, None] if references is None else None
+
+
+def _positives(mine: Tensor, theirs: Tensor, own: Tensor | None) -> Tensor | None:
+    """(n, e) where the references of each query's class stand, without itself; -1 where there are fewer. None if e is above LISTED.
+
+    The size of the largest class is read back to the host, which a step that is being recorded cannot do.
+    """
+    if recorded(mine):
+        return None
+    ranked, order = _sorted(theirs)
+    low = torch.searchsorted(ranked, mine)
+    count = torch.searchsorted(ranked, mine, right=True) - low
+    most = int(count.max())
+    if not 0 < most <= LISTED:
+        return None
+    step = torch.arange(most, device=mine.device)
+    found = torch.where(step < count[:, None], order[(low[:, None] + step).clamp_max(len(order) - 1)], -1)
+    return found if own is None else found.masked_fill((found[:, :, None] == own[:, None]).any(2), -1)
 
 
 def _positions(ids: Tensor, where: Lookup) -> Tensor:

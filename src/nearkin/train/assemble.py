@@ -12,7 +12,7 @@ from nearkin import data as sources
 from nearkin.compose.validation import check_choice, check_share
 from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
-from nearkin.data.hard_samplers import Grouped
+from nearkin.data.hard_samplers import Grouped, HardClasses, NearNeighbors
 from nearkin.data.loader import Loader
 from nearkin.data.sources.sharded import ShardRows
 from nearkin.data.texts import Texts
@@ -272,8 +272,10 @@ SAMPLERS = {
     "per_class": samplers.PerClass,
     "class_balanced": samplers.ClassBalanced,
     "grouped": Grouped,
+    "hard_classes": HardClasses,
+    "near_neighbors": NearNeighbors,
 }
-_FILLED = ("size", "batch", "labels", "groups", "seed", "strata")  # set by the data and the run
+_FILLED = ("size", "batch", "labels", "groups", "seed", "strata", "near", "table")  # set by the data and the run
 
 
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
@@ -289,10 +291,14 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
         strata = train.inputs.shard_of if isinstance(train.inputs, ShardRows) else None
         mine = {"drop_last": drop, "strata": strata, **options}
         return samplers.Shuffled(len(train), min(batch, len(train)), seed=seed, labels=labels, **mine)
+    if name == "near_neighbors":
+        return NearNeighbors(torch.full((len(train), 1), -1), min(batch, len(train)), seed=seed, **options)  # until it has looked
     if train.labels is None:
         raise ValueError(f"sampler {name!r} needs classes, and {train.name} has none; use sampler.name=shuffled")
     if name == "per_class":
         return samplers.PerClass(train.labels, batch, seed=seed, **options)
+    if name == "hard_classes":
+        return HardClasses(train.labels, batch, seed=seed, **options)
     if name == "grouped":
         if train.groups is None:
             raise ValueError(f"sampler 'grouped' needs groups, and {train.name} has none; use sampler.name=per_class")

@@ -355,7 +355,7 @@ class Run:
         vectors.
         "auto" is "none" for objectives that use labels, and "discovery" or "swap" for those that do not.
     sampler : Part, default=Part("shuffled")
-        How batches are drawn: "shuffled", "per_class" or "class_balanced".
+        How batches are drawn: "shuffled", "per_class", "class_balanced", "grouped", "hard_classes" or "near_neighbors".
     discovery : DiscoveryChoice
         Rounds of neighborhood discovery.
     references : {"objective", "training_set"}, default="objective"

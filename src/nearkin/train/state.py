@@ -23,6 +23,7 @@ def capture_state(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 tensors[f"optimizer.{index}.{name}"] = value
             else:
                 numbers.setdefault(str(index), {})[name] = value
+    tensors |= {f"sampler.{name}": value for name, value in parts.sampler.tensors().items()}
     tensors["random.torch"] = torch.get_rng_state()
     tensors["random.augment"] = parts.step.generator.get_state()
     if parts.step.generator.device.type == "cuda":
@@ -54,6 +55,7 @@ def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
                 moments[name] = torch.empty_like(parameter).copy_(value)  # fused steps need the memory layout of the parameter
     parts.schedule.restore(state["schedule"])
     parts.sampler.load_state_dict(state["sampler"])
+    parts.sampler.load_tensors(_under("sampler.", tensors))
     torch.set_rng_state(tensors["random.torch"])
     _restore_generator(parts.step.generator, tensors["random.augment"])
     if "random.cuda" in tensors and parts.step.generator.device.type == "cuda":

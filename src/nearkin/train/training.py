@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.data.checksums import forget, write_json, wrong
 from nearkin.data.dataset import Dataset
@@ -22,6 +23,7 @@ from nearkin.data.lock import owned
 from nearkin.data.texts import Texts
 from nearkin.models.folder import kept_references
 from nearkin.models.weights import read_tensors
+from nearkin.search import nearest
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, build_whole, captured, cut, set_training
 from nearkin.train.card import write_card
@@ -265,6 +267,7 @@ class Loop:
             while self.epoch < self.rounds.first_epoch(number + 1) and not self._stalled(number):
                 self.began, before = time.perf_counter(), self.steps
                 self._look_around(number)
+                self._show_sampler()
                 self._one_epoch()
                 took = time.perf_counter() - self.began
                 self.seconds, self.began = self.seconds + took, None
@@ -287,6 +290,20 @@ class Loop:
             raise TrainingStopped(f"{why}; {self._collapse_fix()}") from None
         if line is not None:
             self.log.message(line)
+
+    def _show_sampler(self) -> None:
+        """Show the present embeddings to a sampler that draws by them, before the first batch of an epoch."""
+        sampler = self.parts.sampler
+        if self.whole or not sampler.looks or sampler.position:
+            return
+        points = points_of(self.data.train, embed_all(self.parts.network, self.parts.loader, self.parts.step.prepare))
+        affinity = METRICS[self.parts.about["metric"]]
+
+        def neighbors(k: int) -> Tensor:
+            return nearest(points, points, k, affinity, exclude_same_id=True).positions
+
+        sampler.look(points.embeddings, neighbors)
+        self.images += len(points.embeddings)
 
     def _see_everything(self) -> None:
         """The first pseudo-labels are those of the first weights."""
