@@ -32,6 +32,7 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.grid --out docs/bench-grid-cpu.json
 	$(BIN)/python -m bench.batches --out docs/bench-batches.json
 	$(BIN)/python -m bench.losses --out docs/bench-losses.json
+	$(BIN)/python -m bench.peer_losses --out docs/bench-peer-losses.json
 	$(BIN)/python -m bench.numerics --out docs/bench-numerics-cpu.json
 	$(BIN)/python -m bench.knn
 	$(BIN)/python -m bench.metrics

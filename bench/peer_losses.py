@@ -1,6 +1,6 @@
 """Time of every loss that pytorch-metric-learning has, too: loss and gradient, with equal values, for 64 to 1,024 points.
 
-python -m bench.peer_losses [--sizes 64 256 1024] [--device cpu] [--out FILE]
+python -m bench.peer_losses [--sizes 64 256 1024] [--device cpu] [--out docs/bench-peer-losses.json]
 
 The pairs are those of docs/migration_table.py, with 128 dimensions in float32. Both take turns, in one process, and the median of the
 ratios is reported; on a CPU it is CPU time. Larger sizes are left out for a pair that took more than 0.05 s on their side: some of theirs
@@ -63,13 +63,16 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of every row, of which the middle one counts")
+    parser.add_argument("--only", nargs="+", metavar="LOSS", help="measure these again, and keep the other rows of --out")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    torch.set_default_device(arguments.device)
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    if arguments.device != "cpu":  # a default device makes every call of torch pass through Python
+        torch.set_default_device(arguments.device)
+    kept = bool(arguments.only and arguments.out and arguments.out.exists())
+    found: dict[str, dict[str, dict[str, float]]] = json.loads(arguments.out.read_text())["losses"] if kept else {}
     for entry in table.LOSSES:
-        if entry.check is None or entry.theirs in FIXED:
+        if entry.check is None or entry.theirs in FIXED or (arguments.only and entry.theirs not in arguments.only):
             continue
         for n in arguments.sizes:
             rounds = [measured(entry, n, arguments.device) for _ in range(arguments.rounds)]

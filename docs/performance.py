@@ -116,6 +116,23 @@ def losses_part(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def peers_part(runs: list[dict[str, Any]]) -> list[str]:
+    """Every loss of the table of counterparts whose values are equal, at everyday sizes."""
+    said = (
+        "All losses of pytorch-metric-learning that have a counterpart with equal values (the table of counterparts), 128 dimensions, with "
+        "the gradients of a training step: of the embeddings, and of class vectors where there are any. How many times as long theirs "
+        "takes; both take turns in one process, median of interleaved rounds. Empty where theirs took more than 50 ms at the size before."
+    )
+    lines = ["## Every loss beside pytorch-metric-learning", "", said, ""]
+    for found in runs:
+        sizes = sorted({int(n) for rows in found["losses"].values() for n in rows})
+        rows = [(name, *(number(rows.get(str(n), {}).get("ratio"), ".2f") for n in sizes)) for name, rows in found["losses"].items()]
+        behind = [f"{name} at {n}" for name, rows in found["losses"].items() for n, row in rows.items() if row["ratio"] < 1]
+        lines += [about({"command": "python -m bench.peer_losses", **found}), "", *table(("loss", *(f"N = {n:,}" for n in sizes)), rows)]
+        lines += [f"Behind: {', '.join(behind)}." if behind else "Nowhere behind.", ""]
+    return lines
+
+
 CUDA_NOTES = (
     "Extra MB is the memory of a warm call while it runs, kept MB what stays allocated between calls. Up to 2²⁹ pairs "
     "(16,384 points, and the banks below) our evaluation is replayed from a CUDA graph, which keeps its memory, including copies of the "
@@ -352,6 +369,8 @@ def page() -> str:
         lines += batches_part(batches)
     if losses := [found for name in ("bench-losses.json", "bench-losses-h200.json") if (found := load(name)) is not None]:
         lines += losses_part(losses)
+    if peers := [found for name in ("bench-peer-losses.json", "bench-peer-losses-h200.json") if (found := load(name)) is not None]:
+        lines += peers_part(peers)
     lines += numerics()
     if (training := load("bench-training.json")) is not None:
         lines += training_part(training)

@@ -186,7 +186,7 @@ NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of
 
 def _many(queries: Tensor, references: Tensor) -> bool:
     pairs = len(queries) * len(references)
-    return may_read(queries) and (pairs >= 2**13 or pairs * queries.shape[1] >= 2**20)
+    return may_read(queries) and (pairs >= 2**13 or pairs * queries.shape[1] >= 2**19)
 
 
 class _Spread(NamedTuple):
@@ -212,6 +212,9 @@ def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
         return None
     squared = torch.addmm(theirs, q, r.T, alpha=-2).add_(mine[:, None])
     near = squared <= NEAR * (mine + most)[:, None]
+    if references is queries:
+        near.fill_diagonal_(False)  # a point is at 0 from itself, and nothing pulls there
+        squared.fill_diagonal_(0.0)
     if int(torch.count_nonzero(near)) > max(len(q), len(r)) + near.numel() // 32:
         return None
     rows, columns = near.nonzero(as_tuple=True)
@@ -286,9 +289,11 @@ def _by_products(pull: Tensor, queries: Tensor, references: Tensor | None, sprea
     distance, rows, columns, q, r = spread
     assert rows is not None and columns is not None and q is not None and r is not None
     if references is None:
+        pull.fill_diagonal_(0.0)
         pull = pull + pull.T
-    pull_near = pull[rows, columns].masked_fill_(distance[rows, columns] == 0, 0.0)
-    pull.index_put_((rows, columns), pull.new_zeros(()))
+    if len(rows):
+        pull_near = pull[rows, columns].masked_fill_(distance[rows, columns] == 0, 0.0)
+        pull.index_put_((rows, columns), pull.new_zeros(()))
     others = queries if references is None else references
     of_queries = (q * pull.sum(1)[:, None]).addmm_(pull, r, alpha=-1)
     of_references = None if references is None else (r * pull.sum(0)[:, None]).addmm_(pull.T, q, alpha=-1)

@@ -152,8 +152,8 @@ class NearNeighbors(Sampler):
     Parameters
     ----------
     table : Tensor
-        (n, k) for every point its neighbors, nearest first, -1 where there are fewer: the positions that `nearest` returns. `train` computes
-        it again before every epoch (`sampler.name=near_neighbors`); in a loop of your own, call `look` or set the attribute.
+        (n, k) for every point its neighbors, nearest first, -1 where there are fewer: the positions that `nearest` returns. `train`
+        computes it again before every epoch (`sampler.name=near_neighbors`); in a loop of your own, call `look` or set the attribute.
     batch : int
         Points in a batch.
     per_point : int, default=3
