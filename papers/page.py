@@ -142,7 +142,11 @@ def index_page(results: Path) -> str:
         counts = [*(claims[word] for word in WORDS), *(states[word] for word in ("reproduced", "better", "short", "not run", "cited"))]
         lines.append(f"| [{paper.name}]({name}.md): {paper.title} | {' | '.join(map(str, counts))} |")
     note = "The first four columns count the differences by which claims are tested, the others the printed figures."
-    contest = "[Contest on tables](tables.md): soft neighbors against gradient boosting and others, by `python -m papers tables`."
+    contest = (
+        "Beside the papers: [contest on tables](tables.md), soft neighbors against gradient boosting and others; "
+        "[pretrained encoders](encoders.md), frozen or under a head; [tuning an encoder](tuning.md) for classes that it never saw; "
+        "[texts with few labels](texts.md)."
+    )
     lines += ["", *paragraphs([note, contest]), "## How claims are decided", "", *paragraphs(DEFINITIONS)]
     return "\n".join([*lines, "## How to read the tables", "", *paragraphs(READING)]).rstrip() + "\n"
 

@@ -213,3 +213,14 @@ def test_extra_memory_counts_the_matrix_that_a_peer_holds() -> None:
     found = measure.in_a_child("plain torch", n, 8)
     assert found["peak_mb"] > 3 * 4 * n * n / 2**20
     assert found["first_call_s"] > 0
+
+
+def test_photographs_are_taken_evenly_by_kind(tmp_path: Path) -> None:
+    from bench.encoders import chosen
+
+    for name, many in (("001.Black_footed_Albatross", 6), ("002.Laysan_Albatross", 4), ("158.Bay_breasted_Warbler", 9), ("200.Wren", 2)):
+        (tmp_path / "birds" / name).mkdir(parents=True)
+        for number in range(many):
+            (tmp_path / "birds" / name / f"{number}.jpg").touch()
+    photos = chosen(tmp_path / "birds", 10, tmp_path, kinds=2)
+    assert {path.name: len(list(path.iterdir())) for path in photos.iterdir()} == {"Albatross": 5, "Warbler": 5}

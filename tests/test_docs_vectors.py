@@ -36,4 +36,4 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.Mo
             rest += EXTRA.get(verb, [])
             assert main([verb, *rest]) == 0, line
             ran.append(verb)
-    assert set(ran) == {"explore", "evaluate", "search", "export", "predict", "index"}
+    assert set(ran) == {"explore", "evaluate", "search", "export", "clean", "predict", "index"}

@@ -10,6 +10,7 @@ from torch import nn
 
 from nearkin.models.adapters import Adapted, adapt
 from nearkin.models.catalog import build
+from nearkin.models.encoders import find_encoder
 
 SHAPE = (3, 8, 8)
 
@@ -144,3 +145,18 @@ def test_errors():
         adapt(nn.LSTM(5, 4), (5, 5))
     with pytest.raises(ValueError, match=r"this network cannot read images of 3 x 2 x 2 \(.*\); resize them"):
         adapt(Backbone(), (3, 2, 2))
+
+
+def test_the_preprocessing_is_that_of_the_weights_file_that_is_given(libraries, tmp_path):
+    def weights(name: str, short: int) -> SimpleNamespace:
+        steps = SimpleNamespace(crop_size=[8], resize_size=[short], interpolation=SimpleNamespace(value="bilinear"), mean=[0.5], std=[0.5])
+        return SimpleNamespace(url=f"https://x/{name}.pth", transforms=lambda: steps)
+
+    class Known(list):
+        DEFAULT = weights("tiny-new", 10)
+
+    libraries.models.get_model_weights = lambda _: Known([weights("tiny-old", 16), Known.DEFAULT])
+    for name, share in (("tiny-old", 0.5), ("tiny-new", 0.8), ("mine", 0.8)):
+        path = tmp_path / f"{name}.safetensors"
+        save_file(Backbone().state_dict(), path)
+        assert find_encoder("torchvision:tiny", path).reading.framing.crop == share

@@ -19,7 +19,7 @@ def test_no_exported_name_is_hidden_by_a_module_of_the_same_name():
 def test_the_signature_is_the_schema():
     assert options_of("ren2014-cifar") == {"hidden": 200, "pooling": "floor", "output": "linear"}
     assert options_of("hao2018-cifar100") == {"dropout": 0.1, "conv_bias": True}
-    assert options_of("resnet101") == {"stem": "small"} and options_of("alexnet") == {}
+    assert options_of("resnet101") == {"stem": "small", "projection": 0} and options_of("alexnet") == {}
     assert options_of("timm:resnet18") == {"weights": None, "frozen": False, "head": True}
     assert set(options_of("mlp")) == {"hidden", "activation", "batch_norm", "dropout"}
 

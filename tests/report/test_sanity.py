@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.compose.points import Points
 from nearkin.data.cells import restored
 from nearkin.report.sanity import (
     IMAGE_DISTANCE,
@@ -21,11 +20,9 @@ from nearkin.report.sanity import (
     length_spread,
     near_duplicates,
     near_duplicates_among,
-    neighbor_labels,
     off_center,
     same_content,
     scaled_columns,
-    suspected_labels,
     suspects_table,
 )
 
@@ -104,41 +101,6 @@ def test_off_center_by_hand() -> None:
     assert off_center(torch.ones(3, 2)) == math.inf and off_center(torch.zeros(3, 2)) == 0
 
 
-def literal_suspects(labels: list[int], neighbors: list[list[int]], agreed: float) -> set[tuple[int, int, float]]:
-    found = set()
-    for i, row in enumerate(neighbors):
-        known = [label for label in row if label >= 0]
-        if not known:
-            continue
-        said = max(known, key=lambda label: (known.count(label), -known.index(label)))
-        share = known.count(said) / len(known)
-        if said != labels[i] and share >= agreed:
-            found.add((i, said, round(share, 6)))
-    return found
-
-
-@pytest.mark.parametrize("agreed", [0.3, 0.6, 1.0])
-def test_suspects_by_a_literal_loop(agreed: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randint(0, 3, (200,), generator=generator)
-    neighbors = torch.randint(-1, 3, (200, 5), generator=generator)
-    found = suspected_labels(labels, neighbors, agreed)
-    assert {(one.row, one.neighbors_say, round(one.confidence, 6)) for one in found} == literal_suspects(
-        labels.tolist(), neighbors.tolist(), agreed
-    )
-    confidence = [one.confidence for one in found]
-    assert confidence == sorted(confidence, reverse=True) and all(one.label == labels[one.row] for one in found)
-
-
-def test_a_planted_wrong_label_is_suspected_though_it_is_its_own_neighbor() -> None:
-    points = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 20])
-    labels = torch.tensor([0] * 20 + [1] * 20)
-    labels[3] = 1
-    known = Points(points, labels, torch.arange(40))
-    found = suspected_labels(labels, neighbor_labels(known, known, 7))
-    assert [(one.row, one.label, one.neighbors_say) for one in found] == [(3, 1, 0)] and found[0].confidence == 1
-
-
 def test_the_csv_of_suspects() -> None:
     text = suspects_table([("train", "a, b.png", Suspect(3, 1, 0, 0.875))], ["cat", "dog"])
     assert list(csv.DictReader(text.splitlines())) == [
@@ -160,7 +122,3 @@ def test_errors_of_sanity_checks() -> None:
         fingerprints(torch.zeros(3))
     with pytest.raises(ValueError, match=r"max_distance \(0\) must be above 0"):
         near_duplicates(torch.zeros(2, 2), torch.zeros(2, 2), 0)
-    with pytest.raises(ValueError, match=r"agreed \(1.5\) must be a share"):
-        suspected_labels(torch.zeros(2, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long), 1.5)
-    with pytest.raises(ValueError, match=r"neighbors have shape \(3, 3\) for 2 labels"):
-        suspected_labels(torch.zeros(2, dtype=torch.long), torch.zeros(3, 3, dtype=torch.long))

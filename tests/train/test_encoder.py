@@ -306,6 +306,22 @@ def test_checkpointing_is_a_setting_and_saves_the_same_names(tmp_path, photos, w
         train(override(Run(), refused), tmp_path / "o", device="cpu")
 
 
+def test_a_tuned_encoder_gets_a_careful_rate_unless_one_is_given(tmp_path, photos, weights):
+    run = settings(photos, weights, **{"network.tune": "last-blocks=1"})
+    for given, name, rate in ((("network.tune", "epochs"), "adam", 0.1), (("network.tune", "epochs", "optimizer.name"), "sgd", 1.0)):
+        train(run, tmp_path / name, device="cpu", given=given)
+        saved = json.loads((tmp_path / name / "run.json").read_text())
+        assert saved["optimizer"]["name"] == name and saved["network"]["rate"] == rate
+
+
+def test_a_head_that_starts_from_the_map_ends_when_nothing_gets_better(tmp_path, photos, weights):
+    run, notes = settings(photos, weights, epochs="60"), Notes()
+    train(run, tmp_path / "m", device="cpu", given=("optimizer.name",), reporter=notes)
+    saved = json.loads((tmp_path / "m" / "run.json").read_text())
+    assert saved["patience"] == 10 and len(notes.epochs) < 60 and any("(patience)" in line for line in notes.lines)
+    assert not any("the loss has risen" in line for line in notes.lines)  # from nothing to nothing
+
+
 def test_chunks_are_a_setting_and_refused_where_they_would_mix_statistics(tmp_path, photos, weights):
     run = settings(photos, weights, chunk="5", **{"network.tune": "all", "network.statistics": "kept"})
     assert train(run, tmp_path / "m", device="cpu")["epochs"] == 1

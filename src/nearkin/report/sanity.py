@@ -14,18 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nearkin.compose.affinity import Affinity, SquaredEuclidean, cosine, unit
+from nearkin.compose.affinity import SquaredEuclidean, cosine, unit
 from nearkin.compose.points import Points
 from nearkin.data.cells import inert
 from nearkin.search import nearest
-from nearkin.search.voting import vote
 
 THUMBNAIL = 16  # side of the thumbnails in which near-duplicates are searched
 IMAGE_DISTANCE = 0.1  # relative distance of two thumbnails below which they are near-duplicates: a correlation of 0.995
 VECTOR_DISTANCE = 1e-3  # the same for vectors; short ones come near by chance, so only rounding is allowed
 UNEVEN = 0.05  # spread of lengths over their mean above which a cosine model's vectors count as unnormalized
 OFF_CENTER = 5.0  # mean over spread above which float32 distances lose digits and all cosines are near 1
-AGREED = 0.6  # share of the neighbors that must agree on another class for a label to be suspected
 
 Level = Literal["fine", "look", "wrong"]
 
@@ -48,12 +46,12 @@ class Pairs(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A label that the neighbors contradict."""
+    """A label that classifiers contradict which did not see it."""
 
     row: int
     label: int
-    neighbors_say: int
-    confidence: float  # share of the neighbors with that label
+    neighbors_say: int  # the label that they suggest
+    confidence: float  # its probability against the label
 
 
 def fingerprints(inputs: Tensor) -> Tensor:
@@ -151,33 +149,6 @@ def off_center(points: Tensor) -> float:
     spread = float(rows.var(0, correction=0).sum().sqrt())
     distance = float(rows.mean(0).norm())
     return distance / spread if spread > 0 else (float("inf") if distance > 0 else 0.0)
-
-
-def suspected_labels(labels: Tensor, neighbors: Tensor, agreed: float = AGREED) -> list[Suspect]:
-    """Points whose neighbors' labels (n, k) agree, by at least the share `agreed`, on another label than theirs (n,), most certain first.
-
-    The neighbors must not include the point itself. Entries of -1 mean no neighbor and have no vote.
-    """
-    if not 0 < agreed <= 1:
-        raise ValueError(f"agreed ({agreed}) must be a share above 0 and at most 1")
-    if neighbors.ndim != 2 or len(neighbors) != len(labels):
-        raise ValueError(f"neighbors have shape {tuple(neighbors.shape)} for {len(labels)} labels; pass (n, k)")
-    known = neighbors >= 0
-    ranked = neighbors.gather(1, (~known).long().argsort(dim=1, stable=True))  # missing neighbors last, the order of the others unchanged
-    missing = -1 - torch.arange(neighbors.shape[1], device=neighbors.device)  # distinct labels at the end, which never win a vote
-    voted = vote(torch.where(ranked >= 0, ranked, missing))
-    share = ((neighbors == voted[:, None]) & known).sum(1) / known.sum(1).clamp_min(1)
-    wrong = (voted != labels) & (share >= agreed) & known.any(1)
-    rows = wrong.nonzero()[:, 0]
-    rows = rows[share[rows].argsort(descending=True, stable=True)]
-    return [Suspect(int(i), int(labels[i]), int(voted[i]), float(share[i])) for i in rows.tolist()]
-
-
-def neighbor_labels(points: Points, references: Points, k: int, affinity: Affinity | None = None) -> Tensor:
-    """(n, k) labels of the k nearest references, without the point itself (by id); -1 where there is none."""
-    assert references.labels is not None
-    found = nearest(points, references, k, affinity, exclude_same_id=True)
-    return torch.where(found.positions >= 0, references.labels[found.positions.clamp_min(0)], -1)
 
 
 def suspects_table(suspects: Sequence[tuple[str, str, Suspect]], classes: Sequence[str]) -> str:

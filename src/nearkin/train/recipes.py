@@ -61,6 +61,12 @@ STEPS, SMALLEST = 4, 16  # steps that an epoch of few points should have, and th
 OTHERS = 4  # least expected number of points outside the largest class in a batch: a batch of one class is refused
 CLIPPED: Leaves = {"optimizer.clip": "1"}  # without it SGD ends in NaN on small data after many steps, and on large numbers
 
+# Weights of a pretrained encoder are changed carefully: the rate of images was chosen on validation classes (docs/papers/tuning.md),
+# that of texts is the usual one of fine-tuning.
+TUNED: Leaves = {"optimizer.name": "adam", "optimizer.learning_rate": "0.001", "optimizer.weight_decay": "0", "optimizer.clip": "10"}
+STARTED: Leaves = {"patience": "10"}  # epochs: where the map cannot be improved, a longer training is a longer wait
+BODY_RATE = {"images": "0.1", "texts": "0.03"}  # of the rate of the head
+
 RECIPES: Mapping[str, Recipe] = {
     "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),
     "discovery": Recipe(
@@ -96,22 +102,34 @@ def settings_for(purpose: str, data: str, given: Leaves) -> dict[str, str]:
 
 
 def _without_least_steps(leaves: Leaves, given: Collection[str]) -> dict[str, str]:
-    """The settings, without a least number of steps if the user set the epochs."""
-    return {leaf: value for leaf, value in leaves.items() if leaf != "least_steps" or "epochs" not in given}
+    """The settings, without a least number of steps and an early end if the user set the epochs."""
+    return {leaf: value for leaf, value in leaves.items() if leaf not in ("least_steps", "patience") or "epochs" not in given}
 
 
 def suited(run: Run, train: Dataset, given: Collection[str]) -> Run:
-    """The run with settings that suit its data: for learning without labels, for small data, or for numbers.
+    """The run with settings that suit its data: for learning without labels, for small data, for numbers, or for a tuned encoder.
 
     Settings in `given` are the user's and stay. If one of them belongs to the optimizer, all optimizer settings stay: they depend
     on each other.
     """
     name = objective_for(train, run.objective.name)[0]
     leaves = UNLABELED if name in SUITED else {} if name in WITHOUT_LABELS else _labeled(run, train)
+    leaves = {**leaves, **_tuned(run, train, given)}
     whole = any(leaf.startswith("optimizer.") for leaf in given)
     kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith("optimizer.")}
     kept |= {"least_steps"} if run.references == "training_set" else set()  # one step already covers all points
     return override(run, {leaf: value for leaf, value in _without_least_steps(leaves, kept).items() if leaf not in kept})
+
+
+def _tuned(run: Run, train: Dataset, given: Collection[str]) -> Leaves:
+    """Settings for weights of a pretrained encoder that are trained further, or for a head that starts from a map in closed form."""
+    if not run.network.pretrained or run.network.tune == "none":
+        return {}
+    if run.network.tune == "head":
+        return STARTED
+    if any(leaf.startswith(("optimizer.", "network.rate")) for leaf in given):  # they depend on each other
+        return {}
+    return {**TUNED, "network.rate": BODY_RATE.get(train.kind, "0.1")}
 
 
 def _labeled(run: Run, train: Dataset) -> Leaves:

@@ -62,6 +62,7 @@ from nearkin.train.whole_set import whole_set_step
 
 LOOK_EVERY = 20  # steps between two looks at the loss on CUDA, where a look makes the host wait
 RISEN = 0.05  # share of the first epoch's loss by which a later one may exceed it without a warning
+LEARNED = 0.01  # a loss below this has nothing left to learn, and moves by chance
 COLLAPSED = 1.5  # dimensions used, below which an embedding that needs two or more is worth a warning
 LONG = 2048  # points of a chunk when the whole training set is one batch
 
@@ -447,7 +448,7 @@ class Loop:
         if self.doubted or without_labels(self.parts.objective) or not self.curve:
             return
         first, now = self.curve[0]["loss"], self.total_loss
-        if self.epoch >= 3 and now > first + RISEN * abs(first):
+        if self.epoch >= 3 and now > max(first + RISEN * abs(first), LEARNED):
             fix = f"lower the learning rate ({self.run.optimizer.learning_rate:g}), or let --find-rate choose it"
             self.log.message(f"warning: the loss has risen from {first:.3g} in the first epoch to {now:.3g} in epoch {self.epoch}; {fix}")
             self.doubted = True
