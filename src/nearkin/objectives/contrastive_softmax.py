@@ -119,10 +119,9 @@ class NTXent(NeighborhoodObjective):
 
     Notes
     -----
-    A composition. The unit is the pair: the mean is over positive pairs. With one positive for each query it equals `SupCon`. On a CPU, large
-    batches of classes or samples with up to 16 rows each are streamed in O(n d) memory. On a GPU name the engine for that: the size of the
-    largest class is then read back.
-    In `nearkin train`, positives=views goes with views=2.
+    A composition. The unit is the pair: the mean is over positive pairs. With one positive for each query it equals `SupCon`. On a CPU,
+    large batches of classes or samples with up to 16 rows each are streamed in O(n d) memory. On a GPU name the engine for that: the size
+    of the largest class is then read back. In `nearkin train`, positives=views goes with views=2.
 
     Differs: with more than two rows of a class or sample, the other positives of a query are left out of the denominator of a pair.
 
