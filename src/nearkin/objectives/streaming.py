@@ -4,7 +4,7 @@ The soft criteria need only running sums: `stream` hands a relation's layout to 
 `select` finds those block by block, without a gradient, and evaluates them alone. Both agree with the dense form to rounding.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -147,19 +147,21 @@ def select(parts: Composition, batch: Points, references: Points) -> Outcome:
     alike = queries is others
     queries, directed = _directions(form, queries, None if alike else others)
     others = queries if directed is None else directed
-    choice = Choice.joined(list(_chosen(parts, form, batch._replace(embeddings=queries), references._replace(embeddings=others))))
+    choice = Choice.joined(_chosen(parts, form, batch._replace(embeddings=queries), references._replace(embeddings=others)))
     return parts.criterion.outcome(pairwise(queries, others[choice.columns], form.squared, temperature), choice)  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
-def _chosen(parts: Composition, form: ProductForm, batch: Points, references: Points) -> Iterator[Choice]:
+def _chosen(parts: Composition, form: ProductForm, batch: Points, references: Points) -> list[Choice]:
     affinity = (SquaredEuclidean if form.squared else InnerProduct)(float(parts.affinity.temperature))  # of directions
     step = max(1, MOST_PAIRS // len(references.embeddings))
+    found = []  # torch.compile of torch 2.11 cannot follow a generator without gradients
     for start in range(0, len(batch.embeddings), step):
         here = slice(start, start + step)
         labels, ids = (None if part is None else part[here] for part in (batch.labels, batch.ids))
         block = Points(batch.embeddings[here], labels, ids)
-        yield parts.criterion.choose(affinity(block.embeddings, references.embeddings), parts.relation(block, references))
+        found.append(parts.criterion.choose(affinity(block.embeddings, references.embeddings), parts.relation(block, references)))
+    return found
 
 
 def _laid_out(work: Work, batch: Points, references: Points | None, layout: Layout, where: Lookup) -> tuple[Work, Tensor | None]:
