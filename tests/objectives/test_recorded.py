@@ -105,6 +105,16 @@ def test_a_setting_that_changes_is_another_recording(recorder: Recorder) -> None
     assert recorder.captured == 2
 
 
+def test_another_arithmetic_is_another_recording(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = NCA()
+    for _ in range(4):
+        step(objective, X, Y)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: True)
+    before = len(recorded._known[objective].seen)
+    step(objective, X, Y)
+    assert recorder.captured == 2 and len(recorded._known[objective].seen) == before + 1
+
+
 def test_results_belong_to_the_caller_and_gradients_to_their_loss(recorder: Recorder) -> None:
     objective, others = NCA(), [X + number for number in range(3)]
     for _ in range(4):

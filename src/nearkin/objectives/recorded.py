@@ -70,7 +70,7 @@ class _Recordings:
             return None
         kinds = [None if part is None else (part.shape, part.dtype, part.device) for part in batch]
         stream = torch._C._cuda_getCurrentRawStream(batch.embeddings.device.index)
-        signature = (*settings, *kinds, stream, reduction, torch.get_float32_matmul_precision())
+        signature = (*settings, *kinds, stream, reduction, *_arithmetic())
         known = self.seen.pop(signature, 0)
         if known in (0, 1):
             known += 1  # the first call compiles, the second warms up
@@ -91,6 +91,12 @@ class _Recordings:
         except RuntimeError:  # no memory, or an operator that cannot be recorded: evaluated as it is, which says what is wrong
             return None
         return step if torch.cuda.memory_reserved() - before <= MOST_BYTES else None
+
+
+def _arithmetic() -> tuple[Hashable, ...]:
+    """The settings of torch that decide how operators compute."""
+    mixed = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    return mixed, torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
 
 
 def _settings(objective: "Objective") -> list[Hashable] | None:
