@@ -143,9 +143,9 @@ def index_page(results: Path) -> str:
         lines.append(f"| [{paper.name}]({name}.md): {paper.title} | {' | '.join(map(str, counts))} |")
     note = "The first four columns count the differences by which claims are tested, the others the printed figures."
     contest = (
-        "Beside the papers: [contest on tables](tables.md), soft neighbors against gradient boosting and others; "
+        "More contests: [contest on tables](tables.md), soft neighbors against gradient boosting and others; "
         "[pretrained encoders](encoders.md), frozen or under a head; [tuning an encoder](tuning.md) for classes that it never saw; "
-        "[texts with few labels](texts.md)."
+        "[texts with few labels](texts.md); [which loss](which_loss.md); [prefixes of one embedding](matryoshka.md)."
     )
     lines += ["", *paragraphs([note, contest]), "## How claims are decided", "", *paragraphs(DEFINITIONS)]
     return "\n".join([*lines, "## How to read the tables", "", *paragraphs(READING)]).rstrip() + "\n"

@@ -11,7 +11,7 @@ to 200) is the test part. Both parts are searched by leave-one-out with the cosi
 network and the tuned one differ in their weights only. Each objective is trained with seed 0 on classes 1 to 80 at three rates; the best
 of them by P@1 on the validation classes is tried with one change at a time: twice as long, with lower rates for the first layers, and
 with a head of 512 dimensions. The best of all these is trained with three seeds on classes 1 to 100 and measured on the test classes,
-once. The share is that of the tuned weights in a mean of untouched and tuned ones [wortsman2022robust]; it is chosen in the same way, on
+once. The share is that of the tuned weights in a mean of untouched and tuned ones (Wortsman et al., 2022); it is chosen in the same way, on
 the validation classes. Nothing is chosen on the test part. Batch normalization keeps its statistics; crops of a quarter of the area or
 more, and flips.
 """
