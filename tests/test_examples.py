@@ -43,6 +43,7 @@ def test_each_has_a_title_and_draws(path: Path) -> None:
     assert "plt.show()" in lines and "# %%" in lines
 
 
+@pytest.mark.soak
 def test_two_trained_numbers_come_near_to_all_pixels() -> None:
     raw, nca, center = figures("01_loss_in_a_plain_loop", "5-NN accuracy")
     assert nca > 90 and center > 70
@@ -57,6 +58,7 @@ def test_a_folder_of_photos_is_trained_evaluated_indexed_and_searched() -> None:
     assert float(re.findall(r"(\d+\.\d) %", line)[0]) > 80
 
 
+@pytest.mark.soak
 def test_neighbors_by_outcome_predict_better() -> None:
     pairs = figures("03_numbers_instead_of_classes", "mean absolute error")
     for before, after in zip(pairs[2::2], pairs[3::2], strict=True):  # k = 10 and more
@@ -69,6 +71,7 @@ def test_each_round_without_labels_helps_and_raw_pixels_stay_ahead() -> None:
     assert untrained + 2 < instances < everything < raw and half > instances - 1
 
 
+@pytest.mark.soak
 def test_learned_maps_of_wine_are_not_behind_pca() -> None:
     accuracy = {name: figures("05_scikit_learn_pipeline", name)[0] for name in ("PCA", "LinearNCA", "NeighborhoodEmbedding")}
     assert min(accuracy["LinearNCA"], accuracy["NeighborhoodEmbedding"]) > accuracy["PCA"] - 1 > 90
@@ -80,6 +83,7 @@ def test_the_service_gives_the_neighbors_of_the_index() -> None:
     assert "exact: True" in text and "\nok\n" in text and str(labels) in text
 
 
+@pytest.mark.soak
 def test_objectives_of_ones_own_learn() -> None:
     assert min(figures("07_compose_your_own", "each") + figures("07_compose_your_own", "same")) > 70
 
@@ -93,6 +97,7 @@ def test_a_loss_of_another_paper_takes_at_most_fifteen_lines() -> None:
     assert plain > 90 and both > 90 and slim < wide
 
 
+@pytest.mark.soak
 def test_a_lightning_module_learns_with_a_memory() -> None:
     pytest.importorskip("lightning")
     before, after = figures("09_lightning", "5-NN accuracy")

@@ -258,6 +258,7 @@ def test_an_index_that_was_stopped_before_its_first_points_is_made_anew(tmp_path
     assert cli.main(["index", str(model), "digits"]) == 1  # has one already
 
 
+@pytest.mark.soak
 def test_the_report_is_written_even_if_the_output_pipe_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")

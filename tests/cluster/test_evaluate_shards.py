@@ -52,6 +52,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]
     return model, source, folder / "shards"
 
 
+@pytest.mark.soak
 def test_shards_of_the_training_part_say_what_the_training_part_says(classes: tuple[Path, Path, Path], tmp_path: Path) -> None:
     model, source, _ = classes
     with np.load(source) as held:

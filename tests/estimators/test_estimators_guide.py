@@ -26,6 +26,8 @@ PAGES = {
     "TabularNCARegressor": "tabular-nca-regressor",
 }
 
+QUICK = ("linear-nca", "lmnn", "neighborhood-classifier")  # the others run in `make soak`
+
 
 def example(page):
     spec = spec_from_file_location("draw", GUIDE / "draw.py")
@@ -55,7 +57,7 @@ def test_every_link_leads_somewhere(page):
         assert (GUIDE / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES.values())
+@pytest.mark.parametrize("page", [pytest.param(page, marks=() if page in QUICK else pytest.mark.soak) for page in PAGES.values()])
 def test_every_example_runs_and_draws_its_picture(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(example(GUIDE / f"{page}.md"), page, "exec"), {"__name__": "__main__"})

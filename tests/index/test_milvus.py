@@ -67,6 +67,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.kill()
 
 
+@pytest.mark.soak
 def test_a_server_that_dies_is_reported_and_keeps_acknowledged_points(server: Server) -> None:
     x = draw(50)
     index = MilvusIndex.create(server.uri, **ABOUT, timeout=5)

@@ -108,6 +108,7 @@ def killed(folder: Path, kills: int, seed: int) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 def test_a_few_kills_of_a_load(tmp_path: Path) -> None:
     assert killed(tmp_path / "k", 3, 1).startswith("3 kills")
 

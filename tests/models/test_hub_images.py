@@ -86,6 +86,7 @@ def test_preprocessing_is_that_of_the_library(kind: str, tmp_path: Path) -> None
     torch.testing.assert_close(ours, theirs.reshape(ours.shape), atol=0.02, rtol=0)  # one level of 255
 
 
+@pytest.mark.soak
 def test_training_keeps_preprocessing_and_weights_and_exports(vit: Path, photos: Path, tmp_path: Path) -> None:
     settings = {
         "data.source": str(photos),

@@ -251,6 +251,7 @@ def test_options_are_measured_on_what_was_left_out(here):
     assert "weighted-nn" in figures and figures["images"] == 5 * 30  # 4 of 45 are left out, and batches are whole
 
 
+@pytest.mark.soak
 def test_no_option_is_idle(tmp_path):
     """Each of them ends with weights of its own."""
     found = {}

@@ -206,6 +206,7 @@ def test_names_of_tables_and_trials() -> None:
         chosen(["dogits"])
 
 
+@pytest.mark.soak
 def test_a_cheap_cell_from_the_command_line_to_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "results"
     words = ["digits-nca", "--out", str(out), "--device", "cpu"]

@@ -52,6 +52,7 @@ class Here:
         return done
 
 
+@pytest.mark.soak
 def test_a_run_is_saved_and_continues(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tuning.main([*words, "--seeds", "1", "--changes", "head"]) == 0
     saved = json.loads((tmp_path / "docs" / "results" / "tuning.json").read_text())

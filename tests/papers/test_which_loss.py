@@ -86,6 +86,7 @@ def _packed(folder: Path) -> None:
     np.savez(folder / "coil.npz", x=x, labels=labels, part=part)
 
 
+@pytest.mark.soak
 def test_a_contest_is_run_by_processes_and_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _packed(tmp_path)
     sizes = [len(part) for part in parts_of("coil", tmp_path, torch.device("cpu"), tuning=False)]

@@ -122,6 +122,7 @@ def sixteen_clients(server: tuple[subprocess.Popen[str], int], seconds: float, r
     assert growth < 40
 
 
+@pytest.mark.soak
 def test_sixteen_clients_for_five_seconds(server, record_property) -> None:
     sixteen_clients(server, 5, record_property)
 
@@ -174,6 +175,7 @@ def connections_to(port: int) -> int:
     return sum(row[1].endswith(f":{port:04X}") and row[3] in ("01", "08") for row in rows)
 
 
+@pytest.mark.soak
 def test_answers_are_of_the_old_index_or_the_new_one(tmp_path: Path) -> None:
     """Ten points at a time stand on one far spot and are taken away again: an answer has all ten of a kind, or none."""
     make_collection(tmp_path)

@@ -77,6 +77,7 @@ def test_parts_that_declare_nothing_are_dense_and_right() -> None:
     assert tuple(objective.deployment()) == ("squared_euclidean", None)
 
 
+@pytest.mark.soak
 def test_many_pairs_of_declared_parts_take_no_matrix() -> None:
     """30,000 points: their matrix alone would take 3.6 GB. The whole process, kernels compiled on the way, takes less than 2.5."""
     code = """

@@ -105,6 +105,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "weights.safetensors") | {f"objective.{k}": v for k, v in load_file(folder / "objective.safetensors").items()}
 
 
+@pytest.mark.soak
 def test_two_ranks_equal_one_and_either_resumes_the_other(tmp_path: Path) -> None:
     shards = write_shards(tmp_path / "shards")
     write_pictures(tmp_path)

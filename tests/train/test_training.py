@@ -256,6 +256,7 @@ def test_given_constants_prepare_the_images(tmp_path, digits):
     assert json.loads((tmp_path / "m" / "model.json").read_text())["prepare"][0]["mean"] == [0.25]
 
 
+@pytest.mark.soak
 def test_a_model_folder_does_not_need_the_initial_weights(tmp_path):
     first = tmp_path / "first.safetensors"
     body = MobileNetV2(3).state_dict()
@@ -269,6 +270,7 @@ def test_a_model_folder_does_not_need_the_initial_weights(tmp_path):
     assert torch.equal(kept[f"body.{name}"], body[name])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("statistics", ["batch", "kept"])
 def test_statistics_of_batch_normalization_are_those_of_the_batch_or_kept(statistics, tmp_path):
     first = tmp_path / "first.safetensors"
