@@ -16,10 +16,10 @@ demo: $(DEMO)
 	$(BIN)/nearkin demo
 	@echo "nearkin is installed in .venv: run . .venv/bin/activate once, then the commands above."
 
-# One thread a worker: two workers share two cores.
+# One thread a worker; three workers share two cores, for many tests wait for servers, browsers and other processes.
 test: export OMP_NUM_THREADS := 1
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not soak"
+	$(BIN)/python -m pytest -n 3 -m "not soak"
 
 lint: $(READY)
 	$(BIN)/ruff check .
