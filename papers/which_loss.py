@@ -139,7 +139,7 @@ _GENTLE = ("0.00025", "0.0005", "0.001", "0.002")
 _USUAL = ("0.001", "0.002", "0.004", "0.008")
 SETS: Mapping[str, Setting] = {
     "cub": Setting(
-        "CUB-200-2011: a linear map of frozen MobileNetV2 features",
+        "CUB-200-2011: a linear map of frozen MobileNetV2 features, kept in 8 bits",
         {**_SHARED, "network.name": "linear", "network.dimension": "128"},
         _GENTLE,
         600,

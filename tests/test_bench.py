@@ -224,3 +224,12 @@ def test_photographs_are_taken_evenly_by_kind(tmp_path: Path) -> None:
             (tmp_path / "birds" / name / f"{number}.jpg").touch()
     photos = chosen(tmp_path / "birds", 10, tmp_path, kinds=2)
     assert {path.name: len(list(path.iterdir())) for path in photos.iterdir()} == {"Albatross": 5, "Warbler": 5}
+
+
+def test_the_seconds_of_photographs_are_what_their_json_says() -> None:
+    found = json.loads((ROOT / "docs/bench-encoders.json").read_text(encoding="utf-8"))
+    steps = ("train", "index", "export --page", "train again, features in the cache")
+    train, index, page, again = (round(found[step]["cpu seconds"]) for step in steps)
+    text = " ".join((ROOT / "docs/how-to/train.md").read_text(encoding="utf-8").split())
+    assert f"{train} CPU seconds for `train`, {index} for `index` and {page} for the explorer page" in text
+    assert f"a second `train` needs {again}." in text

@@ -1,13 +1,12 @@
 """Pair weights: criteria that look at every pair, and differ in how much each of them counts."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nearkin.compose.criterion import count, declares, each_positive, right_and_wrong, soft_hinge
-from nearkin.compose.derivatives import apply
+from nearkin.compose.derivatives import Linear, apply
 from nearkin.compose.log_sums import logsumexp
 from nearkin.compose.margins import turned
 from nearkin.compose.outcome import Outcome
@@ -191,31 +190,13 @@ class BalancedPairs:
         far, close = (_one_over(number, off.dtype) for number in (positives, both - positives))
         slope = (wrong * (close - far)).add_(far).mul_(off.sign())
         weight = relation.candidate.any(1).to(affinity.dtype)
-        values = apply(_Off, affinity, off, slope) * weight.sum()
+        values = apply(Linear, affinity, torch.linalg.vecdot(off, slope), slope) * weight.sum()
         return Outcome(values, weight, both)
 
 
 def _one_over(number: Tensor, dtype: torch.dtype) -> Tensor | float:
     """1 / number, and 1 for 0; a plain number where the host may read it, which spares three small operators."""
     return 1 / max(int(number), 1) if may_read(number) else 1 / number.clamp_min(1).to(dtype)
-
-
-class _Off(torch.autograd.Function):
-    """Row sums of what is off times its slope, which is piecewise constant: a second derivative is 0."""
-
-    @staticmethod
-    def forward(affinity: Tensor, off: Tensor, slope: Tensor) -> Tensor:
-        sums: Tensor = torch.linalg.vecdot(off, slope)
-        return sums
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
-        (slope,) = ctx.saved_tensors
-        return upstream[0][:, None] * slope, None, None
 
 
 class ThresholdPairs(nn.Module):

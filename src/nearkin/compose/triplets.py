@@ -6,13 +6,13 @@ chosen triplets. Where right ones are not few, rows are sorted once, so that all
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nearkin.compose.criterion import count, misplaced, right_and_wrong
-from nearkin.compose.derivatives import apply
+from nearkin.compose.derivatives import Linear, apply
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Related
 from nearkin.compose.value_checks import may_read
@@ -155,25 +155,8 @@ def _all(affinity: Tensor, right: Tensor, wrong: Tensor, margin: float) -> _Chos
     pairs = count(right)
     few = may_read(affinity) and int(pairs.sum()) <= FEW * len(right)
     found = (_of_few if few else _by_rank)(affinity, right, wrong, affinity.detach() - margin)
-    total: Tensor = apply(_Linear, affinity, found.total, found.slope)
+    total: Tensor = apply(Linear, affinity, found.total, found.slope)
     return _Chosen(total, pairs * count(wrong), found.inside)
-
-
-class _Linear(torch.autograd.Function):
-    """Gives a sum that is linear in the affinities its slopes."""
-
-    @staticmethod
-    def forward(affinity: Tensor, total: Tensor, slope: Tensor) -> Tensor:
-        return total.view_as(total)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
-        (slope,) = ctx.saved_tensors
-        return upstream[0][:, None] * slope, None, None
 
 
 @torch.no_grad()
