@@ -225,10 +225,15 @@ def test_a_loss_that_the_caller_keeps_shares_no_leaf_with_a_recording(recorder: 
 def test_parameters_come_back_after_an_error() -> None:
     objective = CenterLoss(3, 4)
     own, pairs = list(objective.parameters()), dict(objective.named_parameters())
-    with pytest.raises(KeyError), recorded.with_own_leaves(objective) as leaves:
-        assert [leaf.data_ptr() for leaf in leaves] == [p.data_ptr() for p in own] and all(leaf.is_leaf for leaf in leaves)
-        assert not any(a is b for a, b in zip(leaves, own, strict=True))
-        raise KeyError
+
+    def refuse() -> None:
+        with recorded.with_own_leaves(objective) as leaves:
+            assert [leaf.data_ptr() for leaf in leaves] == [p.data_ptr() for p in own] and all(leaf.is_leaf for leaf in leaves)
+            assert not any(a is b for a, b in zip(leaves, own, strict=True))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        refuse()
     assert all(pairs[name] is p for name, p in objective.named_parameters()) and all(isinstance(p, torch.nn.Parameter) for p in own)
 
 

@@ -75,7 +75,7 @@ def check_not_mapped(embeddings: Any) -> None:
 
 
 def check_labels(labels: Any, supervision: Supervision, like: Tensor, name: str = "labels") -> Tensor | None:
-    """Return labels of the kind that the relation reads, on the embeddings' device, without a look at their values; None if it reads ids."""
+    """Return labels of the kind that the relation reads, on the embeddings' device, whatever their values; None if it reads ids."""
     if supervision == "ids":
         return None
     if labels is None:
@@ -93,7 +93,7 @@ def check_labels(labels: Any, supervision: Supervision, like: Tensor, name: str 
 
 
 def check_label_values(labels: Tensor | None, supervision: Supervision, like: Tensor, name: str = "labels") -> Tensor | None:
-    """Return what `check_labels` returned, if label sets are zeros and ones and numbers finite; numbers become (n, t) of the type of like."""
+    """Return these labels if sets are zeros and ones and numbers finite; numbers become (n, t) of the type of `like`."""
     if labels is None or supervision == "classes":
         return labels
     if supervision == "sets":
