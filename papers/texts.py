@@ -40,7 +40,7 @@ from nearkin.train.encoder import start_of, with_text_encoder
 from nearkin.train.folder import device_name
 from nearkin.train.frozen import featured_by
 from nearkin.train.linear_map import Whitening
-from papers.encoders import Printing, spread
+from papers.contest import Printing, spread
 
 LABELS, SEEDS, TESTED = (8, 16, 64), (0, 1, 2), 40  # texts of a class
 TOKENS, DIMENSION = 64, 64
