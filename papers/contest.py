@@ -1,7 +1,10 @@
 """What contests with protocols of their own share: rows that are saved one by one, and mean and spread over seeds."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,31 @@ class Rows(dict[str, Any]):
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")
         print(f"wrote {page}")
+
+
+def run_rows(
+    saved: Rows, keys: Iterable[str], row: Callable[..., dict[str, Any]], *given: Any, at_once: int = 1, seconds: float = float("inf")
+) -> int:
+    """Compute `row(key, *given)` for the keys that are not saved, each in a process of its own, and start none after so many seconds.
+
+    A row that fails is reported and does not stop the others. Returns how many failed.
+    """
+    wanted, began, failed = [key for key in keys if key not in saved], time.monotonic(), 0
+    with ProcessPoolExecutor(at_once, get_context("spawn")) as pool:
+        waiting: dict[Future[dict[str, Any]], str] = {}
+        while True:
+            while wanted and len(waiting) < at_once and time.monotonic() - began < seconds:
+                key = wanted.pop(0)
+                waiting[pool.submit(row, key, *given)] = key
+            if not waiting:
+                return failed
+            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                key = waiting.pop(done)
+                try:
+                    saved.keep(key, done.result())
+                except Exception as error:  # whatever it was: the other rows can be had
+                    failed += 1
+                    print(f"{key} failed: {type(error).__name__}: {error}", flush=True)
 
 
 def spread(values: Sequence[float | None]) -> str:

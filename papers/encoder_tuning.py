@@ -105,8 +105,8 @@ def _with_losses(method: str) -> Callable[[Run, Dataset, torch.device], nn.Modul
         generator = torch.Generator(device).manual_seed(run.seed)
         set_training(network, run.network)
         for _ in range(run.epochs):
-            for ids in sampler:
-                ids = ids.to(device)
+            for drawn in sampler:
+                ids = drawn.to(device)
                 inputs = prepare(augmented(held[ids], crops, generator))
                 with torch.autocast(device.type, dtype=torch.bfloat16, enabled=run.precision == "bfloat16"):
                     embeddings = network(inputs)

@@ -1,6 +1,7 @@
 """The contest of pretrained encoders: what a linear map or a head adds to frozen features, on classes that were trained on and on others.
 
     python -m papers encoders --data-root data --weights mobilenet_v2-b0353104.pth
+    python -m papers encoders --data-root data --weights mobilenet_v2-b0353104.pth --methods all,LoRA --device cuda --at-once 4
 
 The data root holds the folders flowers20 and cub200 (a folder for each class). Every finished row is saved in encoders.json of --out, and
 the same command continues an interrupted run. The page encoders.md next to the tables of the papers is written from that file.
@@ -8,17 +9,17 @@ the same command continues an interrupted run. The page encoders.md next to the 
 Protocol. Seen classes: a fifth of every class is the test part; a tenth of the rest (at least one image a class) is the validation part;
 the labels of 5, 20 or all others are used; of a set with more than 60 classes, the first 60. Unseen classes: the first half of the
 classes is for training, a fifth of these for validation, and the other half is searched by leave-one-out. Everything that is chosen is
-chosen on the validation part. Neighbors are by cosine.
+chosen on the validation part. Neighbors are by cosine. Rows that train the encoder itself take at least 150 steps and 6 epochs of at most
+96 images, with random crops and flips; their rates are fixed (1e-4, as on the page on tuning; for low-rank changes 1e-3).
+Seconds of different devices are not comparable: those of rows that train the encoder are a GPU's.
 """
 
 import os
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import replace
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ from nearkin.train.encoder import TEMPERATURE, Start, begin_head, start_of, with
 from nearkin.train.folder import device_name
 from nearkin.train.frozen import featured_by
 from nearkin.train.loop import fit
-from papers.contest import Printing, Rows, spread
+from papers.contest import Printing, Rows, run_rows, spread
 from papers.encoder_tuning import TUNED, tuned
 from papers.tuning import device_of, read_stored, store, stored
 
@@ -67,27 +68,15 @@ def main(words: Sequence[str]) -> int:
     arguments = parser().parse_args(words)
     saved = Rows(Path(arguments.out) / "encoders.json")
     methods = list(METHODS) if arguments.methods is None else arguments.methods.split(",")
-    began, sets = time.monotonic(), arguments.sets.split(",")
-    wanted = [key for name in sets for key in keys(name, methods) if key not in saved]
+    wanted = [key for name in arguments.sets.split(",") for key in keys(name, methods) if key not in saved]
     wanted.sort(key=lambda key: key.rpartition("/")[2])  # the first seed of everything first
     for name in dict.fromkeys(key.partition("/")[0] for key in wanted):
         keep_features(name, arguments)
         if any(key.split("/")[3] in TUNED for key in wanted if key.startswith(f"{name}/")):
             store(arguments, name)
-    with ProcessPoolExecutor(arguments.at_once, get_context("spawn")) as pool:
-        waiting = set()
-        for key in wanted:
-            waiting.add(pool.submit(row, key, arguments))
-            while len(waiting) >= arguments.at_once or (key == wanted[-1] and waiting):
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for one in done:
-                    saved.keep(*one.result())
-            if time.monotonic() - began > arguments.seconds:
-                break
-        for one in waiting:
-            saved.keep(*one.result())
+    failed = run_rows(saved, wanted, row, arguments, at_once=arguments.at_once, seconds=arguments.seconds)
     saved.write_page(page_of(saved))
-    return 0
+    return int(failed > 0)
 
 
 def parser() -> ArgumentParser:
@@ -171,7 +160,7 @@ def task_of(features: Dataset, kind: str, labels: int | None, seed: int) -> Task
     return Task(some["train"].renumbered(), some["validation"], some["test"], kind == "seen")
 
 
-def row(key: str, arguments: Namespace) -> tuple[str, dict[str, Any]]:
+def row(key: str, arguments: Namespace) -> dict[str, Any]:
     """The test scores of one method, with the seconds to fit it."""
     name, kind, labels, method, seed = key.split("/")
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // arguments.at_once))
@@ -189,7 +178,7 @@ def row(key: str, arguments: Namespace) -> tuple[str, dict[str, Any]]:
         made = scored(task, encode)
     points = {"train": len(task.train), "test": len(task.test)}
     device = torch.device("cpu") if images is None else device_of(arguments)
-    return key, {"scores": made, "seconds": round(took, 2), "points": points, "device": device_name(device)}
+    return {"scores": made, "seconds": round(took, 2), "points": points, "device": device_name(device)}
 
 
 def rows_of(part: Dataset) -> Tensor:
@@ -300,11 +289,11 @@ def page_of(saved: dict[str, Any]) -> str:
         name, kind, labels = group.split("/")
         held = f", {labels} labels a class" if kind == "seen" else ""
         text += f"\n## {name}, {kind} classes{held}\n\n| method | 1-NN | MAP@R | seconds to fit | seeds |\n|---|---|---|---|---|\n"
-        for method in ABOUT:
+        for method, about in ABOUT.items():
             rows = [saved[key] for key in saved if key.startswith(f"{group}/{method}/")]
             if rows:
                 first = "accuracy" if method == "logistic regression" else "1-nn"
                 cells = [spread([one["scores"].get(figure) for one in rows]) for figure in (first, "map@r")]
                 seconds = np.mean([one["seconds"] for one in rows])
-                text += f"| {ABOUT[method]} | {cells[0]} | {cells[1]} | {seconds:.1f} | {len(rows)} |\n"
+                text += f"| {about} | {cells[0]} | {cells[1]} | {seconds:.1f} | {len(rows)} |\n"
     return text

@@ -14,7 +14,9 @@ from nearkin.data.pixels import Framing
 from nearkin.data.preprocess import IMAGENET
 from nearkin.models.encoders import Encoder, Reading
 from nearkin.models.mobilenet import MobileNetV2
-from papers import encoder_tuning, encoders, tuning
+from papers import contest, encoder_tuning, encoders, tuning
+
+OTHERS = ("all", "PML proxy anchor", "PML multi-similarity")
 
 
 class Here:
@@ -27,13 +29,16 @@ class Here:
     def __exit__(self, *_: object) -> None: ...
     def submit(self, function: Callable[..., Any], *given: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(function(*given))
+        try:
+            done.set_result(function(*given))
+        except Exception as error:
+            done.set_exception(error)
         return done
 
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
-    monkeypatch.setattr(encoders, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(contest, "ProcessPoolExecutor", Here)
     yield
     encoders.kept_features.cache_clear()
 
@@ -93,7 +98,7 @@ def pictures(tmp_path, monkeypatch):
     return ["--sets", "toy", "--out", str(tmp_path / "results"), "--work", str(work), "--device", "cpu", "--batch", "8"]
 
 
-@pytest.mark.parametrize("method", ["LoRA", "all", "PML proxy anchor", "PML triplet", "PML multi-similarity"])
+@pytest.mark.parametrize("method", ["LoRA", "PML triplet", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)])
 def test_rows_that_train_the_encoder(pictures, tmp_path, method):
     if method.startswith("PML"):
         pytest.importorskip("pytorch_metric_learning")
@@ -111,6 +116,12 @@ def test_a_training_takes_enough_steps_and_batches_that_its_classes_can_fill():
     assert plan == (40, 12, 150) and len(encoder_tuning.PerClass(few, plan.batch, per_class=plan.per_class, seed=0)) == 1
 
 
-def test_no_row_starts_after_the_time(pictures, tmp_path):
-    assert encoders.main([*pictures, "--methods", "frozen,linear map", "--seconds", "0"]) == 0
-    assert len(json.loads((tmp_path / "results" / "encoders.json").read_text())) == 1
+def test_no_row_starts_after_the_time_and_a_failing_row_stops_no_other(tmp_path, capsys):
+    saved = contest.Rows(tmp_path / "rows.json")
+    assert contest.run_rows(saved, ["a", "b"], lambda key: {"is": key}, seconds=0) == 0 and not saved
+
+    def row(key):
+        return {"is": key, "inverse": 1 / len(key)}
+
+    assert contest.run_rows(saved, ["a", "", "b"], row) == 1
+    assert set(contest.Rows(tmp_path / "rows.json")) == {"a", "b"} and " failed: ZeroDivisionError" in capsys.readouterr().out
