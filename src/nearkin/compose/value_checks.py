@@ -262,6 +262,7 @@ def _copies(found: Found) -> None:
         )
 
 
+UNMOVED = 20  # calls after which a missing update is said: more than most accumulate gradients over
 _told: set[str] = set()  # what was warned of in this process
 
 

@@ -4,19 +4,18 @@ Call it with embeddings and labels, pass its parameters to the optimizer, and ca
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
+from nearkin.compose.references import References
 from nearkin.compose.relation import Supervision
-from nearkin.compose.value_checks import collected, held, inspected, warn_once
+from nearkin.compose.value_checks import UNMOVED, collected, held, inspected, warn_once
 from nearkin.objectives import inputs, one_operator
 from nearkin.objectives.recorded import replayed
-
-UNMOVED = 20  # calls after which a missing update is said: more than most accumulate gradients over
 
 
 class Deployment(NamedTuple):
@@ -262,6 +261,21 @@ class Objective(nn.Module, ABC):
             As in the call. Objectives with a memory bank require it.
         """
         return None
+
+    def choosing_among(self, references: References) -> Self:
+        """Return a copy of this objective that chooses among other references, such as a memory; see `NeighborhoodObjective`.
+
+        Parameters
+        ----------
+        references : References
+            Such as `CrossBatchMemory(4096, d, delay=1000)`.
+
+        Raises
+        ------
+        ValueError
+            If it can compare points of a batch only, as those objectives that are no composition.
+        """
+        raise ValueError(f"{type(self).__name__} compares points within the batch only and cannot choose among others")
 
     def refresh(self, seed: int) -> str | None:
         """Look at all samples again, between epochs. Objectives with pseudo-labels use it; the others do nothing.
