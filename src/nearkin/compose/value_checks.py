@@ -86,11 +86,23 @@ def _inspect_nothing(numbers: Tensor, *_: Any) -> Tensor:
     return numbers.new_zeros((), dtype=torch.int64)
 
 
-# An operator of the lower interface: torch.library.custom_op takes ten times as long to call.
-_operators = torch.library.Library("nearkin", "FRAGMENT")
-_operators.define("inspect(Tensor numbers, str[] kinds, str[] abouts, float[] bounds, int[] counts) -> Tensor")
-_operators.impl("inspect", _inspect_numbers, "CompositeExplicitAutograd")
-torch.library.register_fake("nearkin::inspect", _inspect_nothing, lib=_operators)
+_operators: Any = torch.library.Library("nearkin", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+def define_operator(schema: str, function: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+    """Define an operator for graphs of torch.compile: what it computes, and the shapes that it returns.
+
+    By the lower interface of torch.library, for `custom_op` takes ten times as long to call.
+    """
+    name = schema[: schema.index("(")]
+    _operators.define(schema)
+    _operators.impl(name, function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"nearkin::{name}", shapes, lib=_operators)
+
+
+define_operator(
+    "inspect(Tensor numbers, str[] kinds, str[] abouts, float[] bounds, int[] counts) -> Tensor", _inspect_numbers, _inspect_nothing
+)
 
 
 def _inspect(check: "Check") -> None:

@@ -171,7 +171,7 @@ class Objective(nn.Module, ABC):
         self._number = one_operator.numbered(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._number = one_operator.numbered(self)  # a copy is another objective
 
     @property

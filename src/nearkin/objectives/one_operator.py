@@ -5,6 +5,7 @@ device. As one operator it is the recorded step of `recorded.py`, which reads th
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from nearkin.compose.outcome import Reduction
 from nearkin.compose.points import Points
+from nearkin.compose.value_checks import define_operator
 from nearkin.objectives.recorded import MOST_POINTS, packed, step_of
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def takes(embeddings: Any, labels: Any, ids: Any, references: Points | None, red
     return all(part is None or (isinstance(part, Tensor) and part.device == embeddings.device) for part in (labels, ids))
 
 
-def evaluated(number: int, batch: Points, reduction: Reduction, parameters: list[Tensor]) -> tuple[Tensor, Tensor]:
+def evaluated(number: int, batch: Points, reduction: Reduction, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Loss and counts (active, clamped, weights) as a node of a graph."""
     found: tuple[Tensor, Tensor] = _Step.apply(*batch, number, reduction, *parameters)  # type: ignore[no-untyped-call]
     return found
@@ -98,7 +100,7 @@ def _step(x: Tensor, labels: Any, ids: Any, _parameters: list[Tensor], number: i
             live = x.detach().to(_kind(x)).requires_grad_()  # 16 bits are rounded to after the upstream gradient
             loss = objective.forward(live, labels, ids=ids, reduction=reduction)  # not by its call, which may be the compiled one
             own = [one for one in objective.parameters() if one.requires_grad]
-            found = torch.autograd.grad(loss, [live, *own], allow_unused=True, materialize_grads=True)
+            found = list(torch.autograd.grad(loss, [live, *own], allow_unused=True, materialize_grads=True))
             assert objective._counts is not None
             counts = objective._counts if isinstance(objective._counts, Tensor) else packed(*objective._counts)
             loss = loss.detach()
@@ -120,9 +122,8 @@ def _shapes(x: Tensor, _labels: Any, _ids: Any, parameters: list[Tensor], *_: An
     )
 
 
-_operators = torch.library.Library("nearkin", "FRAGMENT")
-_operators.define(
-    "step(Tensor x, Tensor? labels, Tensor? ids, Tensor[] parameters, int number, str reduction) -> (Tensor, Tensor, Tensor, Tensor)"
+define_operator(
+    "step(Tensor x, Tensor? labels, Tensor? ids, Tensor[] parameters, int number, str reduction) -> (Tensor, Tensor, Tensor, Tensor)",
+    _step,
+    _shapes,
 )
-_operators.impl("step", _step, "CompositeExplicitAutograd")
-torch.library.register_fake("nearkin::step", _shapes, lib=_operators)

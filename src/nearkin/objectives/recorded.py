@@ -158,11 +158,11 @@ def with_own_leaves(objective: nn.Module) -> Iterator[list[Tensor]]:
 
     The parameters themselves may already be leaves of a graph that the caller keeps, on another stream, at which a recording would wait.
     """
-    holders = [(inner._parameters, dict(inner._parameters)) for inner in objective.modules()]
+    holders: list[tuple[dict[str, Any], dict[str, Any]]] = [(inner._parameters, dict(inner._parameters)) for inner in objective.modules()]
     aliases = {p: p.data.requires_grad_(p.requires_grad) for p in objective.parameters()}
     try:
         for holder, own in holders:
-            holder.update({name: None if p is None else aliases[p] for name, p in own.items()})  # type: ignore[arg-type]
+            holder.update({name: None if p is None else aliases[p] for name, p in own.items()})
         yield [alias for alias in aliases.values() if alias.requires_grad]
     finally:
         for holder, own in holders:
