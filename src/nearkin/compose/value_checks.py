@@ -61,7 +61,7 @@ def checked(kind: str, facts: Sequence[Tensor], about: str, bound: float = 0.0) 
 
 def held(x: Tensor, zero: Tensor | None) -> Tensor:
     """Return x, which takes the check that gave `zero` along into a graph of torch.compile."""
-    return x if zero is None else x + zero
+    return x if zero is None else x + zero.to(x.dtype)
 
 
 def inspected(checks: "Sequence[Check]") -> Tensor | None:
@@ -79,11 +79,11 @@ def _inspect_numbers(numbers: Tensor, kinds: list[str], abouts: list[str], bound
         sender.verdict(numbers.tolist(), "")
     elif numbers.is_cuda and not torch.cuda.is_current_stream_capturing():
         sender.send()
-    return numbers.new_zeros((), dtype=torch.int64)
+    return numbers.new_zeros(())
 
 
 def _inspect_nothing(numbers: Tensor, *_: Any) -> Tensor:
-    return numbers.new_zeros((), dtype=torch.int64)
+    return numbers.new_zeros(())
 
 
 _operators: Any = torch.library.Library("nearkin", "FRAGMENT")  # type: ignore[no-untyped-call]
