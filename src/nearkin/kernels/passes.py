@@ -36,7 +36,7 @@ def _scaled(work: Work, temperature: float) -> Work:
     """
     scale, kind = _scale(temperature), kind_of(work)
     own = work.references is None
-    references = work.queries if own else work.references
+    references: Tensor | None = work.queries if own else work.references
     assert references is not None
     if work.squared:
         center = references.mean(0, dtype=kind)
