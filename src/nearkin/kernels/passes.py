@@ -35,18 +35,14 @@ def _scaled(work: Work, temperature: float) -> Work:
     Points of 16 bits are read as they are: this is the only copy of them in float32.
     """
     scale, kind = _scale(temperature), kind_of(work)
-    own = work.references is None
-    references: Tensor | None = work.queries if own else work.references
-    assert references is not None
+    queries, references = work.queries, work.references
     if work.squared:
-        center = references.mean(0, dtype=kind)
-        queries, references = (work.queries - center).mul_(scale), None if own else (references - center).mul_(scale)
+        center = (queries if references is None else references).mean(0, dtype=kind)
+        moved = [None if x is None else (x - center).mul_(scale) for x in (queries, references)]
     else:
-        queries, references = (
-            None if x is None else x.to(kind, copy=True).mul_(scale) for x in (work.queries, None if own else references)
-        )
-        assert queries is not None
-    return work._replace(queries=queries, references=references)
+        moved = [None if x is None else x.to(kind, copy=True).mul_(scale) for x in (queries, references)]
+    assert moved[0] is not None
+    return work._replace(queries=moved[0], references=moved[1])
 
 
 def tensors_of(work: Work) -> list[Tensor | None]:
