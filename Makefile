@@ -58,7 +58,7 @@ soak: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OLDEST) scikit-learn==1.5.0
 	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimators/estimator_checks.py
 
-# The tests of scikit-learn and metric-learn, with our estimators in the place of theirs; downloads the source of metric-learn.
+# The tests of scikit-learn, metric-learn and pytorch-metric-learning, with ours in the place of theirs; downloads the sources of the last two.
 peers: $(READY)
 	PYTHONPATH=$(CURDIR)/src:$(CURDIR) $(BIN)/python -m tests.peers.run
 	$(BIN)/python -m pytest tests/peers
