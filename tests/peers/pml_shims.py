@@ -67,7 +67,7 @@ class ArcFaceLoss(Shim):
         self.objective = nk.ArcFace(num_classes, embedding_size, math.radians(margin), 1 / scale)
 
     @property
-    def W(self) -> Tensor:  # noqa: N802
+    def W(self) -> Tensor:
         """(d, C), as theirs."""
         return self.objective.references.vectors.T
 
