@@ -1,6 +1,7 @@
 """The contest of pretrained encoders: what a linear map or a head adds to frozen features, on classes that were trained on and on others.
 
     python -m papers encoders --data-root data --weights mobilenet_v2-b0353104.pth
+    python -m papers encoders --data-root data --weights mobilenet_v2-b0353104.pth --methods all,LoRA --device cuda --at-once 4
 
 The data root holds the folders flowers20 and cub200 (a folder for each class). Every finished row is saved in encoders.json of --out, and
 the same command continues an interrupted run. The page encoders.md next to the tables of the papers is written from that file.
@@ -8,15 +9,17 @@ the same command continues an interrupted run. The page encoders.md next to the 
 Protocol. Seen classes: a fifth of every class is the test part; a tenth of the rest (at least one image a class) is the validation part;
 the labels of 5, 20 or all others are used; of a set with more than 60 classes, the first 60. Unseen classes: the first half of the
 classes is for training, a fifth of these for validation, and the other half is searched by leave-one-out. Everything that is chosen is
-chosen on the validation part. Neighbors are by cosine.
+chosen on the validation part. Neighbors are by cosine. Rows that train the encoder itself take at least 150 steps and 6 epochs of at most
+96 images, with random crops and flips; their rates are fixed (1e-4, as on the page on tuning; for low-rank changes 1e-3).
+Seconds of different devices are not comparable: those of rows that train the encoder are a GPU's.
 """
 
-import json
 import os
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +31,7 @@ from nearkin import NCA, data
 from nearkin.compose.affinity import cosine
 from nearkin.compose.points import Points
 from nearkin.data.dataset import Dataset
+from nearkin.data.disk import replacing
 from nearkin.estimators.linear import LinearNCA
 from nearkin.evaluate import classification, retrieval
 from nearkin.models.encoders import find_encoder
@@ -38,7 +42,9 @@ from nearkin.train.encoder import TEMPERATURE, Start, begin_head, start_of, with
 from nearkin.train.folder import device_name
 from nearkin.train.frozen import featured_by
 from nearkin.train.loop import fit
-from nearkin.train.reporter import Silence
+from papers.contest import Printing, Rows, run_rows, spread
+from papers.encoder_tuning import TUNED, tuned
+from papers.tuning import device_of, read_stored, store, stored
 
 SETS = ("flowers20", "cub200")
 SEEDS = (0, 1, 2)
@@ -57,51 +63,66 @@ class Task(NamedTuple):
     seen: bool
 
 
-class Printing(Silence):
-    """Prints messages."""
-
-    def message(self, line: str) -> None:
-        print(line, flush=True)
-
-
 def main(words: Sequence[str]) -> int:
     """Run what is missing and write the page."""
+    arguments = parser().parse_args(words)
+    saved = Rows(Path(arguments.out) / "encoders.json")
+    methods = list(METHODS) if arguments.methods is None else arguments.methods.split(",")
+    wanted = [key for name in arguments.sets.split(",") for key in keys(name, methods) if key not in saved]
+    wanted.sort(key=lambda key: key.rpartition("/")[2])  # the first seed of everything first
+    for name in dict.fromkeys(key.partition("/")[0] for key in wanted):
+        keep_features(name, arguments)
+        if any(key.split("/")[3] in TUNED for key in wanted if key.startswith(f"{name}/")):
+            store(arguments, name)
+    failed = run_rows(saved, wanted, row, arguments, at_once=arguments.at_once, seconds=arguments.seconds)
+    saved.write_page(page_of(saved))
+    return int(failed > 0)
+
+
+def parser() -> ArgumentParser:
+    """The command line."""
     made = ArgumentParser("python -m papers encoders", description=__doc__.partition("\n")[0] if __doc__ else "")
     made.add_argument("--data-root", default="data", metavar="FOLDER")
     made.add_argument("--encoder", default="mobilenet-v2", metavar="NAME")
     made.add_argument("--weights", metavar="FILE")
     made.add_argument("--crop", type=float, metavar="SHARE", help="share of the short side that is cut out (default: the encoder's)")
     made.add_argument("--sets", default=",".join(SETS), metavar="NAMES")
+    made.add_argument("--methods", metavar="NAMES", help=f"rows (default: those on frozen features; others are {', '.join(TUNED)})")
+    made.add_argument("--device", metavar="DEVICE")
+    made.add_argument("--batch", type=int, default=96, metavar="N", help="images of a step that trains the encoder (default: %(default)s)")
+    made.add_argument("--at-once", type=int, default=1, metavar="N", help="rows at a time (default: %(default)s)")
+    made.add_argument("--seconds", type=float, default=float("inf"), metavar="S", help="start no row after this time (default: none)")
+    made.add_argument("--work", default="runs/encoders", metavar="FOLDER", help="where features and decoded images are kept")
     made.add_argument("--out", default="docs/results", metavar="FOLDER")
-    arguments = made.parse_args(words)
-    target = Path(arguments.out) / "encoders.json"
-    saved: dict[str, Any] = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
-    for name in arguments.sets.split(","):
-        wanted = [key for key in keys(name) if key not in saved]
-        if not wanted:
-            continue
-        features = features_of(Path(arguments.data_root) / name, arguments)
-        for key in wanted:
-            saved[key] = row(features, key)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            aside = target.with_suffix(".writing")
-            aside.write_text(json.dumps(saved, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-            os.replace(aside, target)
-            print(key, saved[key]["scores"], flush=True)
-    page = target.parent.parent / "papers" / "encoders.md"
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(page_of(saved), encoding="utf-8")
-    print(f"wrote {page}")
-    return 0
+    return made
 
 
-def keys(name: str) -> Iterator[str]:
+def keys(name: str, methods: Sequence[str]) -> Iterator[str]:
     """The rows of a set: set, classes, labels of a class, method, seed."""
     for seed in SEEDS:
         for kind, labels in [*(("seen", count) for count in LABELS), ("unseen", None)]:
-            for method in METHODS:
+            for method in methods:
                 if kind == "seen" or method != "logistic regression":
                     yield f"{name}/{kind}/{labels or 'all'}/{method}/{seed}"
+
+
+def keep_features(name: str, arguments: Namespace) -> None:
+    """Compute the features of a set, unless they are there."""
+    place = Path(arguments.work) / f"{name}-features.npz"
+    if not place.exists():
+        found = features_of(Path(arguments.data_root) / name, arguments)
+        assert found.labels is not None
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place) as file:
+            np.savez(file, features=rows_of(found).numpy(), labels=found.labels.numpy())
+
+
+@lru_cache(1)
+def kept_features(place: Path) -> Dataset:
+    """The features of a set."""
+    with np.load(place, allow_pickle=False) as held:
+        labels = torch.from_numpy(held["labels"])
+        return Dataset(place.stem, torch.from_numpy(held["features"]), labels=labels, classes=tuple(map(str, labels.unique().tolist())))
 
 
 def features_of(folder: Path, arguments: Any) -> Dataset:
@@ -139,16 +160,25 @@ def task_of(features: Dataset, kind: str, labels: int | None, seed: int) -> Task
     return Task(some["train"].renumbered(), some["validation"], some["test"], kind == "seen")
 
 
-def row(features: Dataset, key: str) -> dict[str, Any]:
+def row(key: str, arguments: Namespace) -> dict[str, Any]:
     """The test scores of one method, with the seconds to fit it."""
-    _, kind, labels, method, seed = key.split("/")
-    task = task_of(features, kind, None if labels == "all" else int(labels), int(seed))
+    name, kind, labels, method, seed = key.split("/")
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // arguments.at_once))
+    features, images = kept_features(Path(arguments.work) / f"{name}-features.npz"), None
+    if method in TUNED:
+        arguments.features, (pixels, numbers, classes) = rows_of(features).shape[1], read_stored(stored(arguments, name))
+        images = Dataset(name, torch.from_numpy(pixels), labels=torch.from_numpy(numbers), classes=tuple(classes))
+    task = task_of(images or features, kind, None if labels == "all" else int(labels), int(seed))
     torch.manual_seed(int(seed))
     began = time.perf_counter()
-    made = METHODS[method](task, int(seed))
-    seconds = round(time.perf_counter() - began, 2)
+    if images is None:
+        made, took = METHODS[method](task, int(seed)), time.perf_counter() - began
+    else:
+        encode, took = tuned(method, task.train, int(seed), arguments), time.perf_counter() - began
+        made = scored(task, encode)
     points = {"train": len(task.train), "test": len(task.test)}
-    return {"scores": made, "seconds": seconds, "points": points, "device": device_name(torch.device("cpu"))}
+    device = torch.device("cpu") if images is None else device_of(arguments)
+    return {"scores": made, "seconds": round(took, 2), "points": points, "device": device_name(device)}
 
 
 def rows_of(part: Dataset) -> Tensor:
@@ -246,6 +276,7 @@ ABOUT = {
     "linear map": "frozen + linear map in closed form (ours)",
     "head": "frozen + head trained by NCA from that map (ours)",
     "kept": "what `nearkin train` keeps, by the validation part (ours)",
+    **TUNED,
 }
 
 
@@ -258,19 +289,11 @@ def page_of(saved: dict[str, Any]) -> str:
         name, kind, labels = group.split("/")
         held = f", {labels} labels a class" if kind == "seen" else ""
         text += f"\n## {name}, {kind} classes{held}\n\n| method | 1-NN | MAP@R | seconds to fit | seeds |\n|---|---|---|---|---|\n"
-        for method in METHODS:
+        for method, about in ABOUT.items():
             rows = [saved[key] for key in saved if key.startswith(f"{group}/{method}/")]
             if rows:
                 first = "accuracy" if method == "logistic regression" else "1-nn"
                 cells = [spread([one["scores"].get(figure) for one in rows]) for figure in (first, "map@r")]
                 seconds = np.mean([one["seconds"] for one in rows])
-                text += f"| {ABOUT[method]} | {cells[0]} | {cells[1]} | {seconds:.1f} | {len(rows)} |\n"
+                text += f"| {about} | {cells[0]} | {cells[1]} | {seconds:.1f} | {len(rows)} |\n"
     return text
-
-
-def spread(values: Sequence[float | None]) -> str:
-    """Mean and standard deviation in percent."""
-    known = [100 * value for value in values if value is not None]
-    if not known:
-        return ""
-    return f"{np.mean(known):.1f}" + (f" ± {np.std(known, ddof=1):.1f}" if len(known) > 1 else "")

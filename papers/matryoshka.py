@@ -37,7 +37,7 @@ from nearkin.train.config import Run, override
 from nearkin.train.folder import device_name
 from nearkin.train.training import train
 from papers.cell import Settings
-from papers.encoders import spread
+from papers.contest import spread
 from papers.ren2014_trials import FAST
 
 SIZES, SEEDS, TUNING_SEED, K = (8, 16, 32, 64, 128), (0, 1, 2), 1000, 10

@@ -44,7 +44,7 @@ from nearkin.train.encoder import with_encoder
 from nearkin.train.folder import device_name
 from nearkin.train.inputs import Prepare, preparation
 from nearkin.train.training import train
-from papers.encoders import Printing, spread
+from papers.contest import Printing, Rows, spread
 
 SEEDS = (0, 1, 2)
 RATES = ("3e-05", "0.0001", "0.0003")  # of the body
@@ -121,19 +121,10 @@ class Job(NamedTuple):
 def main(words: Sequence[str]) -> int:
     """Run what is missing and write the page."""
     arguments = parser().parse_args(words)
-    target = Path(arguments.out) / "tuning.json"
-    saved: dict[str, Any] = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+    saved = Rows(Path(arguments.out) / "tuning.json")
     store(arguments)
-
-    def keep(key: str, row: dict[str, Any]) -> None:
-        saved[key] = row
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as file:
-            file.write((json.dumps(saved, indent=1, sort_keys=True) + "\n").encode())
-        print(key, row, flush=True)
-
     if f"{arguments.encoder}/untouched" not in saved:
-        keep(f"{arguments.encoder}/untouched", untouched(arguments))
+        saved.keep(f"{arguments.encoder}/untouched", untouched(arguments))
     features = saved[f"{arguments.encoder}/untouched"]["features"]
     names = arguments.objectives.split(",")
     trials = [Setting(name, rate) for name in names for rate in arguments.rates.split(",")]
@@ -142,7 +133,7 @@ def main(words: Sequence[str]) -> int:
         def run(jobs: Sequence[Job]) -> None:
             waiting = {pool.submit(row_of, job): job.key for job in jobs if job.key not in saved}
             for done in as_completed(waiting):
-                keep(waiting[done], done.result())
+                saved.keep(waiting[done], done.result())
 
         def tried(settings: Sequence[Setting]) -> Job:
             jobs = [Job(setting, "validation", 0, SHARES, features, arguments) for setting in settings]
@@ -153,10 +144,7 @@ def main(words: Sequence[str]) -> int:
         chosen = tried([first, *(first._replace(change=change) for change in arguments.changes.split(",") if change)])
         shares = tuple(dict.fromkeys((best_share(saved[chosen.key])[0], "1")))
         run([chosen._replace(part="test", seed=seed, shares=shares) for seed in SEEDS[: arguments.seeds]])
-    page = target.parent.parent / "papers" / "tuning.md"
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(page_of(saved), encoding="utf-8")
-    print(f"wrote {page}")
+    saved.write_page(page_of(saved))
     return 0
 
 
@@ -189,13 +177,13 @@ def settings_of(arguments: Namespace) -> tuple[Run, int]:
     return override(run, size), round(run.data.size / run.data.crop)
 
 
-def store(arguments: Namespace) -> None:
-    """Decode all images once: training crops them at random, and measuring cuts out the center."""
-    place = stored(arguments)
+def store(arguments: Namespace, name: str = "cub200") -> None:
+    """Decode all images of a set once: training crops them at random, and measuring cuts out the center."""
+    place = stored(arguments, name)
     if place.exists():
         return
     run, size = settings_of(arguments)
-    images = data.open(Path(arguments.data_root) / "cub200", size=size, interpolation=run.data.interpolation, channels=3)
+    images = data.open(Path(arguments.data_root) / name, size=size, interpolation=run.data.interpolation, channels=3)
     pixels = Loader(images, resident_bytes=images.nbytes, report=print).resident
     assert pixels is not None and images.labels is not None
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -205,16 +193,20 @@ def store(arguments: Namespace) -> None:
         np.save(file, pixels.numpy())
 
 
-def stored(arguments: Namespace) -> Path:
+def stored(arguments: Namespace, name: str = "cub200") -> Path:
     """The file of decoded images."""
-    return Path(arguments.work) / f"{arguments.encoder.replace(':', '-').replace('/', '-')}.npy"
+    return Path(arguments.work) / f"{name}-{arguments.encoder.replace(':', '-').replace('/', '-')}.npy"
+
+
+def read_stored(place: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """The decoded images (n, c, h, w), read as they are needed, their classes (n,) and the names of these."""
+    known = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
+    return np.load(place, mmap_mode="c"), np.array(known["labels"]), known["classes"]
 
 
 def images_of(arguments: Namespace, part: str) -> Dataset:
     """The images of a part: train, validation, test, or both of the first, which are trained on for the test."""
-    place = stored(arguments)
-    pixels, known = np.load(place, mmap_mode="r"), json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
-    labels, classes = np.array(known["labels"]), known["classes"]
+    pixels, labels, classes = read_stored(stored(arguments))
     half = len(classes) // 2
     inner = half - max(1, half // 5)
     first, end = {"train": (0, inner), "validation": (inner, half), "both": (0, half), "test": (half, len(classes))}[part]

@@ -1,12 +1,46 @@
 """The contest of encoders: parts that share nothing, rows that are saved, and a page with all of them."""
 
 import json
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from nearkin.data import Dataset
-from papers import encoders
+from nearkin.data.pixels import Framing
+from nearkin.data.preprocess import IMAGENET
+from nearkin.models.encoders import Encoder, Reading
+from nearkin.models.mobilenet import MobileNetV2
+from papers import contest, encoder_tuning, encoders, tuning
+
+OTHERS = ("all", "PML proxy anchor", "PML multi-similarity")
+
+
+class Here:
+    """A pool that runs its jobs in this process."""
+
+    def __init__(self, *_: object) -> None: ...
+    def __enter__(self) -> "Here":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+    def submit(self, function: Callable[..., Any], *given: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*given))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch):
+    monkeypatch.setattr(contest, "ProcessPoolExecutor", Here)
+    yield
+    encoders.kept_features.cache_clear()
 
 
 @pytest.fixture
@@ -34,10 +68,60 @@ def test_every_row_is_saved_once_and_on_the_page(features, tmp_path, monkeypatch
     monkeypatch.setattr(encoders, "features_of", lambda *_: calls.append(1) or features)
     monkeypatch.setattr(encoders, "SEEDS", (0,))
     monkeypatch.setattr(encoders, "EPOCHS", 1)
-    words = ["--sets", "toy", "--out", str(tmp_path / "results")]
+    words = ["--sets", "toy", "--out", str(tmp_path / "results"), "--work", str(tmp_path / "work")]
     assert encoders.main(words) == 0 and encoders.main(words) == 0 and len(calls) == 1  # the second time nothing is missing
     saved = json.loads((tmp_path / "results" / "encoders.json").read_text())
-    assert set(saved) == set(encoders.keys("toy")) and len(saved) == 23
+    assert set(saved) == set(encoders.keys("toy", list(encoders.METHODS))) and len(saved) == 23
     assert saved["toy/seen/all/linear map/0"]["scores"]["map@r"] > saved["toy/seen/all/frozen/0"]["scores"]["map@r"]
     page = (tmp_path / "papers" / "encoders.md").read_text()
     assert "## toy, seen classes, 5 labels a class" in page and "## toy, unseen classes" in page and "(its accuracy)" in page
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """Small images of ten classes beside features of them, and an encoder with random weights; returns the words of a command."""
+    draw, labels = np.random.default_rng(0), np.arange(60) % 10
+    pixels = (draw.integers(0, 60, (60, 3, 40, 40)) + 18 * labels[:, None, None, None]).astype(np.uint8)
+    torch.manual_seed(0)
+    torch.save(MobileNetV2().state_dict(), tmp_path / "weights.pth")
+    small = Encoder("mobilenet-v2", tmp_path / "weights.pth", Reading(Framing(32, 0.8, "bilinear"), IMAGENET))
+    monkeypatch.setattr(tuning, "find_encoder", lambda *_: small)
+    monkeypatch.setattr(encoders, "SEEDS", (0,))
+    monkeypatch.setattr(encoders, "LABELS", (3,))
+    monkeypatch.setattr(encoder_tuning, "STEPS", 2)
+    monkeypatch.setattr(encoder_tuning, "EPOCHS", 1)
+    work = tmp_path / "work"
+    work.mkdir()
+    np.save(work / "toy-mobilenet-v2.npy", pixels)
+    (work / "toy-mobilenet-v2.json").write_text(json.dumps({"labels": labels.tolist(), "classes": list("abcdefghij")}))
+    np.savez(work / "toy-features.npz", features=draw.standard_normal((60, 1280)).astype(np.float32), labels=labels)
+    return ["--sets", "toy", "--out", str(tmp_path / "results"), "--work", str(work), "--device", "cpu", "--batch", "8"]
+
+
+@pytest.mark.parametrize("method", ["LoRA", "PML triplet", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)])
+def test_rows_that_train_the_encoder(pictures, tmp_path, method):
+    if method.startswith("PML"):
+        pytest.importorskip("pytorch_metric_learning")
+    assert encoders.main([*pictures, "--methods", method]) == 0
+    saved = json.loads((tmp_path / "results" / "encoders.json").read_text())
+    assert set(saved) == {f"toy/seen/3/{method}/0", f"toy/unseen/all/{method}/0"}
+    assert all(0 <= row["scores"]["1-nn"] <= 1 and row["points"]["train"] >= 16 for row in saved.values())
+    assert encoder_tuning.TUNED[method] in (tmp_path / "papers" / "encoders.md").read_text()
+
+
+def test_a_training_takes_enough_steps_and_batches_that_its_classes_can_fill():
+    many, few = torch.arange(60).repeat(40), torch.arange(8).repeat(5)
+    assert encoder_tuning.plan_of(many, 96) == (96, 4, 6)
+    plan = encoder_tuning.plan_of(few, 96)
+    assert plan == (40, 12, 150) and len(encoder_tuning.PerClass(few, plan.batch, per_class=plan.per_class, seed=0)) == 1
+
+
+def test_no_row_starts_after_the_time_and_a_failing_row_stops_no_other(tmp_path, capsys):
+    saved = contest.Rows(tmp_path / "rows.json")
+    assert contest.run_rows(saved, ["a", "b"], lambda key: {"is": key}, seconds=0) == 0 and not saved
+
+    def row(key):
+        return {"is": key, "inverse": 1 / len(key)}
+
+    assert contest.run_rows(saved, ["a", "", "b"], row) == 1
+    assert set(contest.Rows(tmp_path / "rows.json")) == {"a", "b"} and " failed: ZeroDivisionError" in capsys.readouterr().out

@@ -336,6 +336,24 @@ def test_a_merged_layer_computes_the_same_and_zero_changes_nothing() -> None:
     assert torch.allclose(network(x), after, atol=1e-6) and set(state) == {"0.weight", "0.bias", "1.weight", "1.bias"}
     with pytest.raises(ValueError, match="the weights are of another network: 1.bias"):
         load_merged(network, {name: value for name, value in state.items() if name != "1.bias"})
-    whole.body = torch.nn.Conv2d(1, 1, 1)
+    whole.body = torch.nn.Conv2d(2, 2, 1, groups=2)
     with pytest.raises(ValueError, match="this encoder has none; choose last-blocks=N or all"):
         choose_trained(whole, "lora")
+
+
+def test_low_rank_changes_of_convolutions_merge_and_leave_grouped_ones_alone() -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(3, 6, 3, stride=2, padding=1), torch.nn.Conv2d(6, 6, 3, groups=6), torch.nn.Conv2d(6, 4, 1, bias=False)
+    network, x = torch.nn.Sequential(*layers), torch.randn(2, 3, 9, 9)
+    whole = torch.nn.Module()
+    whole.body = network
+    before, kept = network(x), network[1].weight.clone()
+    choose_trained(whole, "lora=2")
+    trained = [name for name, p in network.named_parameters() if p.requires_grad]
+    assert torch.equal(network(x), before) and trained == ["0.low", "0.high", "2.low", "2.high"]
+    with torch.no_grad():
+        network[0].high.normal_()
+        network[2].high.normal_()
+    after, plain = network(x), torch.nn.Sequential(*layers)
+    plain.load_state_dict(merged_state(network))
+    assert torch.allclose(plain(x), after, atol=1e-5) and torch.equal(plain[1].weight, kept) and not torch.allclose(after, before)

@@ -13,8 +13,8 @@ from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.references import References
 from nearkin.compose.relation import Supervision
-from nearkin.compose.value_checks import UNMOVED, warn_once
-from nearkin.objectives import inputs
+from nearkin.compose.value_checks import UNMOVED, collected, held, inspected, warn_once
+from nearkin.objectives import inputs, one_operator
 from nearkin.objectives.recorded import replayed
 
 
@@ -162,12 +162,23 @@ class Objective(nn.Module, ABC):
     keys: ClassVar[tuple[str, ...]] = ()
     refresh_every: int = 0
     discovers: ClassVar[bool] = False
-    _counts: tuple[Tensor, Tensor, Tensor | None] | None = None  # of the last call: a plain tuple, which torch.compile can keep
+    # Of the last call: weight, active and clamped, a plain tuple, which torch.compile can keep; of a recorded step one tensor (n + 2,).
+    _counts: tuple[Tensor, Tensor, Tensor | None] | Tensor | None = None
     _unmoved: tuple[int, int] = (0, 0)  # calls with a gradient since the state last moved, and the versions of that state
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number = one_operator.numbered(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._number = one_operator.numbered(self)  # a copy is another objective
 
     @property
     def last(self) -> Last | None:
         """Counts of the last call: valid and skipped queries, active pairs. None before the first call."""
+        if isinstance(self._counts, Tensor):  # of a recorded step
+            return Last(self._counts[2:], self._counts[0].long(), self._counts[1].long())
         return None if self._counts is None else Last(*self._counts)
 
     @property
@@ -335,6 +346,10 @@ class Objective(nn.Module, ABC):
             Once, if a batch holds one class only, so that its loss is 0; and once, if the objective has state that
             `update` should move and it never did.
         """
+        if torch.compiler.is_compiling() and one_operator.takes(embeddings, labels, ids, references, reduction):
+            parameters = [one for one in self.parameters() if one.requires_grad]
+            loss, self._counts = one_operator.evaluated(self._number, Points(embeddings, labels, ids), reduction, parameters)
+            return loss
         inputs.check_reduction(reduction)
         inputs.check_not_mapped(embeddings)
         kind = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"
@@ -344,17 +359,40 @@ class Objective(nn.Module, ABC):
         return self._loss(embeddings, labels, ids, references, reduction)
 
     def _loss(self, embeddings: Tensor, labels: Any, ids: Any, references: Points | None, reduction: Reduction) -> Tensor:
-        batch = self._checked(embeddings, labels, ids)
+        batch = self._shaped(embeddings, labels, ids)
         if not torch.compiler.is_compiling() and batch.embeddings.requires_grad and self.training and self.moves():
             self._expect_update()
+        if references is None and (found := replayed(self, batch, reduction)) is not None:
+            loss, self.__dict__["_counts"] = found  # past nn.Module, whose setter takes longer than a launch
+            return loss
+        if torch.compiler.is_compiling():
+            with collected() as checks:
+                loss = self._evaluated(batch, references, reduction)
+            return held(loss, inspected(checks))
+        return self._evaluated(batch, references, reduction)
+
+    def _evaluated(self, batch: Points, references: Points | None, reduction: Reduction) -> Tensor:
+        batch = self._valued(batch)
         if references is not None:
             references = inputs.check_references(references, batch, self.supervision)
-        elif (found := replayed(self, batch, reduction)) is not None:
-            loss, self._counts = found
-            return loss
         outcome = self.outcome(batch, references)
         self._counts = _without_graph(outcome.weight), _without_graph(outcome.active), outcome.clamped
         return reduce(outcome, reduction)
+
+    def evaluated(self, batch: Points) -> Outcome:
+        """Return what the objective finds for a batch of which only types and shapes have been checked, among its own references.
+
+        Parameters
+        ----------
+        batch : Points
+            The queries.
+
+        Returns
+        -------
+        Outcome
+            The value and the weight of every query.
+        """
+        return self.outcome(self._valued(batch), None)
 
     def _expect_update(self) -> None:
         """Warn, once, when many calls with a gradient have left the state as it was."""
@@ -372,10 +410,18 @@ class Objective(nn.Module, ABC):
             )
 
     def _checked(self, embeddings: Any, labels: Any, ids: Any) -> Points:
-        embeddings = inputs.check_embeddings(embeddings)
+        return self._valued(self._shaped(embeddings, labels, ids))
+
+    def _shaped(self, embeddings: Any, labels: Any, ids: Any) -> Points:
+        """The arguments as tensors of the right type, shape and device; their values are not looked at."""
+        inputs.check_shape(embeddings)
         inputs.check_dimension(embeddings, self.known_dimension())
-        checked = inputs.check_labels(labels, self.supervision, embeddings)
-        known = self.known_classes()
-        if known is not None and checked is not None:
-            checked = inputs.check_known(checked, known)
-        return Points(embeddings, checked, inputs.check_ids(ids, embeddings))
+        return Points(embeddings, inputs.check_labels(labels, self.supervision, embeddings), inputs.check_ids(ids, embeddings))
+
+    def _valued(self, batch: Points) -> Points:
+        """The same with values that can be computed with."""
+        embeddings = inputs.check_finite_embeddings(batch.embeddings)
+        labels, known = inputs.check_label_values(batch.labels, self.supervision, embeddings), self.known_classes()
+        if known is not None and labels is not None:
+            labels = inputs.check_known(labels, known)
+        return Points(embeddings, labels, batch.ids)

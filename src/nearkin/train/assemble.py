@@ -170,6 +170,7 @@ def captured(run: Run, parts: Parts) -> Step | CapturedStep:
         not run.chunk
         and not run.network.checkpointing
         and parts.loader.resident is not None
+        and parts.about["kind"] != "texts"  # their encoders read the mask of tokens back to the host
         and ranks.count() == 1
         and run.references == "objective"
     )

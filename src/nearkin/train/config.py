@@ -147,9 +147,9 @@ class NetworkChoice:
     scratch : bool, default=False
         Do not look for a pretrained encoder where `name` is "auto".
     tune : str, default="auto"
-        What to train: "none" (take the encoder's features as they are), "head", "lora" (changes of rank 8 of its linear layers; another
-        rank as "lora=4"), "last-blocks=N" or "all". "auto" is "head" for a pretrained encoder and "all" for other networks. The
-        features of a frozen encoder are computed once and kept in the model folder.
+        What to train: "none" (take the encoder's features as they are), "head", "lora" (changes of rank 8 of its linear layers, or of a
+        network without any its convolutions; another rank as "lora=4"), "last-blocks=N" or "all". "auto" is "head" for a pretrained
+        encoder and "all" for other networks. The features of a frozen encoder are computed once and kept in the model folder.
     rate : float, default=1.0
         Learning rate of the body, relative to that of head and objective. Lower it to fine-tune pretrained weights.
     layer_decay : float, default=1.0

@@ -1,4 +1,4 @@
-"""What of a network is trained: the head, low-rank changes of its linear layers, the last blocks, or all of it."""
+"""What of a network is trained: the head, low-rank changes of its layers, the last blocks, or all of it."""
 
 import math
 import re
@@ -23,22 +23,27 @@ def check_tune(tune: str) -> None:
 
 
 class LowRank(nn.Module):
-    """A linear layer whose frozen weight is changed by a product of two narrow matrices, which starts at zero. [hu2022lora]"""
+    """A linear layer or a convolution whose frozen weight is changed by a product of two narrow ones, which starts at zero. [hu2022lora]"""
 
-    def __init__(self, layer: nn.Linear, rank: int) -> None:
+    def __init__(self, layer: nn.Linear | nn.Conv2d, rank: int) -> None:
         super().__init__()
         self.weight, self.bias = layer.weight.requires_grad_(False), layer.bias
-        self.low = nn.Parameter(torch.empty(rank, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device))
-        self.high = nn.Parameter(torch.zeros(layer.out_features, rank, dtype=layer.weight.dtype, device=layer.weight.device))
+        self.low = nn.Parameter(torch.empty(rank, *layer.weight.shape[1:], dtype=layer.weight.dtype, device=layer.weight.device))
+        self.high = nn.Parameter(torch.zeros(len(layer.weight), rank, dtype=layer.weight.dtype, device=layer.weight.device))
         nn.init.kaiming_uniform_(self.low, a=math.sqrt(5))
+        self.apply_weight: Callable[..., Tensor] = functional.linear
+        if isinstance(layer, nn.Conv2d):
+            self.apply_weight = partial(functional.conv2d, stride=layer.stride, padding=layer.padding, dilation=layer.dilation)
 
     def forward(self, x: Tensor) -> Tensor:
         """W x + b + high (low x)."""
-        return functional.linear(x, self.weight, self.bias) + functional.linear(functional.linear(x, self.low), self.high)
+        narrow = self.apply_weight(x, self.low)
+        change = functional.linear(narrow, self.high) if self.low.ndim == 2 else functional.conv2d(narrow, self.high[:, :, None, None])
+        return self.apply_weight(x, self.weight, self.bias) + change
 
     def merged(self) -> Tensor:
         """The weight with its change."""
-        return self.weight + self.high @ self.low
+        return self.weight + torch.tensordot(self.high, self.low, 1)
 
 
 def merged_state(network: nn.Module) -> dict[str, Tensor]:
@@ -100,13 +105,19 @@ def _again_in_backward(forward: Callable[..., Any], *inputs: Any, **options: Any
 
 
 def _add_low_rank(body: nn.Module, rank: int) -> None:
-    """Replace the linear layers of a body."""
+    """Replace the linear layers of a body, or of one without any the convolutions that are not grouped."""
     layers = [name for name, layer in body.named_modules() if type(layer) is nn.Linear]  # torch's own attention reads weights of subclasses
+    layers = layers or [name for name, layer in body.named_modules() if _is_plain_convolution(layer)]
     if not layers:
-        raise ValueError("network.tune lora changes linear layers, and this encoder has none; choose last-blocks=N or all")
+        raise ValueError("network.tune lora changes linear layers or convolutions, and this encoder has none; choose last-blocks=N or all")
     for name in layers:
         parent, _, leaf = name.rpartition(".")
         setattr(body.get_submodule(parent), leaf, LowRank(body.get_submodule(name), rank))  # type: ignore[arg-type]
+
+
+def _is_plain_convolution(layer: nn.Module) -> bool:
+    """Whether a layer is a convolution of all channels, with zeros around the image."""
+    return type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros"
 
 
 def blocks_of(body: nn.Module) -> list[nn.Module]:
