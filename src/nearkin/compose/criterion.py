@@ -82,6 +82,8 @@ def right_and_wrong(relation: Related) -> tuple[Tensor, Tensor]:
 
 def count(mask: Tensor) -> Tensor:
     """(n,) how many of each row: on a CPU a few rows at a time, for torch copies truth values to integers to sum them."""
+    if torch.compiler.is_compiling():
+        return mask.float().sum(1).long()  # a compiled loop sums floats several times as fast as integers
     if not may_read(mask) or mask.numel() < 2**17:
         return mask.sum(1)
     step = max(1, 2**16 // mask.shape[1])

@@ -21,8 +21,22 @@ def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
 
     What lies FAR below a row's largest is left out on a CPU: no sum of floats would notice it.
     """
+    if torch.compiler.is_compiling():
+        return _fused(x, mask)
     summed: Tensor = apply(_LogSumExp, x, mask, *_summed(x.detach(), mask))
     return summed
+
+
+def _fused(x: Tensor, mask: Tensor, share: Tensor | None = None) -> Tensor:
+    """The same by operations that a compiler joins into one pass, forwards and backwards: slopes found beforehand would be stored.
+
+    With `share` (n, m), above 0 on the mask, the exponentials are multiplied by it.
+    """
+    top = torch.where(mask, x.detach(), -torch.inf).amax(1, keepdim=True)
+    empty = top[:, 0] == -torch.inf
+    exponentials = torch.where(mask, x - top.masked_fill(empty[:, None], 0.0), -torch.inf).exp()
+    sums = (exponentials if share is None else exponentials * share).sum(1)
+    return (top[:, 0] + sums.masked_fill(empty, 1.0).log()).masked_fill(empty, -torch.inf)
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -71,6 +85,10 @@ def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
     """
     if not x.shape[1] or share.requires_grad:
         return _apart(x, all_of, share)
+    if torch.compiler.is_compiling():
+        whole, part = _fused(x, all_of), _fused(x, share > 0, share)
+        none = (whole == -torch.inf) | (part == -torch.inf)
+        return whole.masked_fill(none, 0.0) - part.masked_fill(none, 0.0)
     found, slope = (_together if may_read(x) else _beside)(x.detach(), all_of, share)
     values: Tensor = apply(_LogRatio, x, all_of, share, found, slope)
     return values

@@ -273,7 +273,7 @@ class LabelDistance:
             The targets of both sides.
         """
         a, b = _labels(queries), _labels(references)
-        dtype = queries.embeddings.dtype
+        dtype = torch.promote_types(queries.embeddings.dtype, torch.float32)  # kernels take points of 16 bits, but no such targets
         return Layout(targets=(a.reshape(len(a), -1).to(dtype), b.reshape(len(b), -1).to(dtype)))
 
     def __call__(self, queries: Points, references: Points) -> Related:

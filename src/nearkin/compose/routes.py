@@ -79,7 +79,8 @@ def _many_on_cpu(parts: Composition, d: int) -> float:
 def plan(parts: Composition, n: int, m: int, device: str, *, d: int = 0, engine: str = "auto", own: bool = True) -> Route:
     """Choose the route for n queries and m references.
 
-    Which kernel a streamed evaluation takes is decided by its width, precision and device: `nearkin.kernels.choose`.
+    Which kernel a streamed evaluation takes is decided by the device (`nearkin.kernels.choose`) and, on CUDA, by width and precision: above
+    128 dimensions (256 with "fast") the matrix library computes the products.
 
     Parameters
     ----------

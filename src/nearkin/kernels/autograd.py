@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from nearkin.kernels.contract import Form, Work, sizes
+from nearkin.kernels.contract import KINDS, Form, Work, sizes
 from nearkin.kernels.cuda_graphs import MOST_PAIRS, Recording, Tensors, recording
 from nearkin.kernels.engines import choose
 from nearkin.kernels.operators import evaluated, refuse_second_derivative
-from nearkin.kernels.passes import How, backward_of, detached, forward_of, tensors_of, work_of
+from nearkin.kernels.passes import How, backward_of, detached, forward_of, kind_of, tensors_of, work_of
 
 
 class Soft(NamedTuple):
@@ -78,7 +78,8 @@ def soft_neighbors(work: Work, form: Form, temperature: float, *, engine: str = 
     ValueError
         If target costs are combined with the log form.
     TypeError
-        If the points are not all float32 or all float64.
+        If the points are not all float32, all float64, all bfloat16 or all float16. The last two are computed with in float32, and
+        their gradients returned as they are.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def soft_neighbors(work: Work, form: Form, temperature: float, *, engine: str = 
     """
     _check(work, form)
     if 0 in sizes(work)[:2]:  # no queries, or no references
-        nothing = 0 * work.queries.sum(1) + (0 if work.references is None else 0 * work.references.sum())
+        nothing = 0 * work.queries.to(kind_of(work)).sum(1) + (0 if work.references is None else 0 * work.references.sum())
         return Soft(nothing, torch.zeros_like(nothing, dtype=torch.bool))
     # torch.compile would follow numba and Triton into their own compilers, and torch.func takes tensors that they cannot read.
     if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
@@ -112,9 +113,9 @@ def _check(work: Work, form: Form) -> None:
     if work.targets is not None and form == "log":
         raise ValueError("form 'log' needs positives and negatives; target costs need form='expected'")
     kind, references = work.queries.dtype, work.references
-    if kind not in (torch.float32, torch.float64) or (references is not None and references.dtype != kind):
+    if kind not in KINDS or (references is not None and references.dtype != kind):
         given = f"{kind}" if references is None else f"{kind} and {references.dtype}"
-        raise TypeError(f"points are {given}; the kernels take float32 or float64, all alike: use .float()")
+        raise TypeError(f"points are {given}; the kernels take float32, float64, bfloat16 or float16, all alike: use .float()")
 
 
 def _recording(work: Work, tensors: Tensors, how: How) -> Recording | None:

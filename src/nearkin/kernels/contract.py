@@ -20,6 +20,7 @@ from torch import Tensor
 from nearkin.compose.value_checks import may_read
 
 Form = Literal["log", "expected"]
+KINDS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # of points
 
 
 class Work(NamedTuple):
@@ -28,7 +29,7 @@ class Work(NamedTuple):
     Parameters
     ----------
     queries : Tensor (n, d)
-        float32 or float64, with any memory layout.
+        float32, float64, bfloat16 or float16, with any memory layout.
     references : Tensor (m, d) or None
         Of the same type. None: the queries are their own references.
     squared : bool

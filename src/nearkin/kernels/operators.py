@@ -105,10 +105,14 @@ soft_gradients = torch.library.custom_op("nearkin::soft_gradients", gradients, m
 
 @soft_values.register_fake
 def _(queries: Tensor, references: Tensor | None, *_: Any) -> tuple[Tensor, ...]:
-    row = queries.new_empty(len(queries))
+    kind = torch.float64 if queries.dtype == torch.float64 else torch.float32
+    row = queries.new_empty(len(queries), dtype=kind)
     summary = queries.new_empty(3, len(queries), dtype=torch.float64)
-    turned = queries.new_empty(0) if references is None else torch.empty_like(references, memory_format=torch.contiguous_format)
-    return row, torch.empty_like(row, dtype=torch.bool), summary, torch.empty_like(queries, memory_format=torch.contiguous_format), turned
+    points, turned = (
+        queries.new_empty(0, dtype=kind) if x is None else torch.empty_like(x, dtype=kind, memory_format=torch.contiguous_format)
+        for x in (queries, references)
+    )
+    return row, torch.empty_like(row, dtype=torch.bool), summary, points, turned
 
 
 @soft_gradients.register_fake
@@ -120,6 +124,7 @@ def _(_upstream: Tensor, _summary: Tensor, queries: Tensor, others: Tensor, *res
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[2:7], *output[2:])
     ctx.squared, ctx.engine, ctx.precision = inputs[7], *inputs[10:]
+    ctx.kind = inputs[0].dtype
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
@@ -132,7 +137,7 @@ def _backward(differentiate: Any, ctx: Any, *upstream: Tensor | None) -> tuple[T
     both = bool(ctx.needs_input_grad[1])
     settings = ctx.squared, both, ctx.engine, ctx.precision
     to_queries, to_references = differentiate(upstream[0], summary, queries, others, *rest, *settings)
-    return to_queries, to_references if both else None, *none
+    return to_queries.to(ctx.kind), to_references.to(ctx.kind) if both else None, *none
 
 
 soft_values.register_autograd(partial(_backward, soft_gradients), setup_context=_setup)

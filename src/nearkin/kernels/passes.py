@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from nearkin.kernels.contract import Engine, Form, Work
@@ -23,18 +24,25 @@ def _scale(temperature: float) -> float:
     return math.sqrt(math.log2(math.e) / temperature)
 
 
+def kind_of(work: Work) -> torch.dtype:
+    """The type that is computed with: float32 for points of 16 bits."""
+    return torch.float64 if work.queries.dtype == torch.float64 else torch.float32
+
+
 def _scaled(work: Work, temperature: float) -> Work:
-    """The same work in base-2 units; for distances, centered on the mean of the references."""
-    scale = _scale(temperature)
-    own = work.references is None
-    references = work.queries if own else work.references
-    assert references is not None
+    """The same work in base-2 units; for distances, centered on the mean of the references.
+
+    Points of 16 bits are read as they are: this is the only copy of them in float32.
+    """
+    scale, kind = _scale(temperature), kind_of(work)
+    queries, references = work.queries, work.references
     if work.squared:
-        center = references.mean(0)
-        queries, references = (work.queries - center).mul_(scale), None if own else (references - center).mul_(scale)
+        center = (queries if references is None else references).mean(0, dtype=kind)
+        moved = [None if x is None else (x - center).mul_(scale) for x in (queries, references)]
     else:
-        queries, references = work.queries * scale, None if own else references * scale
-    return work._replace(queries=queries, references=references)
+        moved = [None if x is None else x.to(kind, copy=True).mul_(scale) for x in (queries, references)]
+    assert moved[0] is not None
+    return work._replace(queries=moved[0], references=moved[1])
 
 
 def tensors_of(work: Work) -> list[Tensor | None]:
@@ -62,7 +70,7 @@ def forward_of(work: Work, how: How) -> tuple[Tensor, ...]:
     back = 1 / (_scale(how.temperature) * how.temperature)  # converts a gradient from base-2 units to the caller's units
     value, *rest = how.engine.values(work, how.form, *how.engine.summaries(scaled), back)
     points = (scaled.queries,) if scaled.references is None else (scaled.queries, scaled.references)
-    return value.to(work.queries.dtype), *rest, *points
+    return value.to(kind_of(work)), *rest, *points
 
 
 def backward_of(work: Work, summary: Sequence[Tensor], pull: Tensor, engine: Engine) -> tuple[Tensor, ...]:

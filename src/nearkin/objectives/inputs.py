@@ -14,6 +14,7 @@ from nearkin.compose.validation import check_choice
 from nearkin.compose.value_checks import broken, checked, checked_range, extremes, held, largest, length, may_read
 
 KEPT = (torch.float32, torch.float64)
+HALF = (torch.bfloat16, torch.float16)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -36,9 +37,10 @@ def check_shape(embeddings: Any, name: str = "embeddings") -> None:
         raise ValueError(f"{name} is empty, shape {tuple(embeddings.shape)}; a batch needs at least one row and one column")
 
 
-def check_finite_embeddings(embeddings: Tensor, name: str = "embeddings") -> Tensor:
-    """Return embeddings whose squares can be summed; 16 and 8 bits become float32, where exponentials are safe."""
-    converted: Tensor = embeddings if embeddings.dtype in KEPT else embeddings.float()
+def check_finite_embeddings(embeddings: Tensor, name: str = "embeddings", keeps_half: bool = False) -> Tensor:
+    """Return embeddings whose squares can be summed; 16 and 8 bits become float32, where exponentials are safe, unless kernels do that."""
+    kept = KEPT + HALF if keeps_half else KEPT
+    converted: Tensor = embeddings if embeddings.dtype in kept else embeddings.float()
     return _not_too_long(converted, name, largest(converted.dtype))
 
 
@@ -147,7 +149,7 @@ def _check_numbers(labels: Tensor, like: Tensor, name: str) -> Tensor:
         zero = None
     else:
         zero = checked("targets", [torch.isfinite(labels).all()], name)
-    return held(labels.reshape(len(labels), -1).to(like.dtype), zero)
+    return held(labels.reshape(len(labels), -1).to(torch.float32 if like.dtype in HALF else like.dtype), zero)
 
 
 def check_ids(ids: Any, like: Tensor, name: str = "ids") -> Tensor | None:

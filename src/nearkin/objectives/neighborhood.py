@@ -15,13 +15,13 @@ from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points, filled
 from nearkin.compose.references import References
 from nearkin.compose.relation import Relation, Supervision, related
-from nearkin.compose.routes import Composition, plan, streams
+from nearkin.compose.routes import Composition, Route, plan, streams
 from nearkin.compose.validation import check_choice
 from nearkin.compose.value_checks import may_read
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import inputs
 from nearkin.objectives.objective import Deployment, Objective
-from nearkin.objectives.streaming import recorded, select, stream
+from nearkin.objectives.streaming import reads_half, recorded, select, stream
 
 Engine = Literal["auto", "dense", "torch", "numba", "triton"]
 Precision = Literal["highest", "high", "fast"]
@@ -111,6 +111,15 @@ class NeighborhoodObjective(Objective):
         soft = getattr(self.criterion, "form", None) is not None
         return Deployment(form.deployed, form.temperature(self.affinity.temperature) if soft else None)  # type: ignore[attr-defined]
 
+    def reads_half(self, batch: Points) -> bool:
+        x = batch.embeddings
+        own = self.references.from_batch and self.references.columns is None and self.penalty is None
+        return own and reads_half(self.parts) and self._route(batch, x.shape[0], own=True) == "streamed"
+
+    def _route(self, batch: Points, references: int, own: bool) -> Route:
+        n, d = batch.embeddings.shape
+        return plan(self.parts, n, references, batch.embeddings.device.type, d=d, engine=self.engine, own=own)
+
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
         given, own = batch, references is None
         if references is None:
@@ -123,8 +132,7 @@ class NeighborhoodObjective(Objective):
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
             assert batch.labels is not None
             two = inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__)
-        (n, d), m, parts = batch.embeddings.shape, len(references.embeddings), self.parts
-        route = plan(parts, n, m, batch.embeddings.device.type, d=d, engine=self.engine, own=own)
+        parts, route = self.parts, self._route(batch, len(references.embeddings), own)
         if route == "streamed" and (self.references.slots if own else not recorded(batch.embeddings)):
             # The kernels know no empty slots. How many are filled is read back, which a recorded step cannot do.
             references, route = (references, "dense") if recorded(batch.embeddings) else (filled(references), route)

@@ -229,6 +229,21 @@ class Objective(nn.Module, ABC):
         """
         return Deployment()
 
+    def reads_half(self, batch: Points) -> bool:
+        """Return whether `outcome` takes embeddings of 16 bits as they are; otherwise they are converted to float32 first.
+
+        Parameters
+        ----------
+        batch : Points
+            The queries.
+
+        Returns
+        -------
+        bool
+            True if it does.
+        """
+        return False
+
     def recordable(self, queries: int) -> bool:
         """Return whether a training step can be recorded in a CUDA graph, because it reads no value back to the host.
 
@@ -305,8 +320,8 @@ class Objective(nn.Module, ABC):
     ) -> Tensor:
         """Compute the loss of a batch. Call the objective itself, `objective(embeddings, labels)`, not this method.
 
-        The arithmetic is float32, or float64 for float64 embeddings, also under autocast: half-precision embeddings are
-        converted first, and their gradient comes back in half precision.
+        The arithmetic is float32, or float64 for float64 embeddings, also under autocast. Half-precision embeddings are
+        converted first, or read as they are by the kernels for many pairs; their gradient comes back in half precision.
 
         Parameters
         ----------
@@ -372,7 +387,7 @@ class Objective(nn.Module, ABC):
         return self._evaluated(batch, references, reduction)
 
     def _evaluated(self, batch: Points, references: Points | None, reduction: Reduction) -> Tensor:
-        batch = self._valued(batch)
+        batch = self._valued(batch, own=references is None)
         if references is not None:
             references = inputs.check_references(references, batch, self.supervision)
         outcome = self.outcome(batch, references)
@@ -418,9 +433,10 @@ class Objective(nn.Module, ABC):
         inputs.check_dimension(embeddings, self.known_dimension())
         return Points(embeddings, inputs.check_labels(labels, self.supervision, embeddings), inputs.check_ids(ids, embeddings))
 
-    def _valued(self, batch: Points) -> Points:
+    def _valued(self, batch: Points, own: bool = False) -> Points:
         """The same with values that can be computed with."""
-        embeddings = inputs.check_finite_embeddings(batch.embeddings)
+        half = batch.embeddings.dtype in inputs.HALF and own and self.reads_half(batch)
+        embeddings = inputs.check_finite_embeddings(batch.embeddings, keeps_half=half)
         labels, known = inputs.check_label_values(batch.labels, self.supervision, embeddings), self.known_classes()
         if known is not None and labels is not None:
             labels = inputs.check_known(labels, known)

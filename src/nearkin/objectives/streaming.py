@@ -43,9 +43,12 @@ def stream(
     form, temperature = product_form(parts.affinity), float(parts.affinity.temperature)
     assert form is not None
     layout: Layout = parts.relation.layout(batch, batch if references is None else references)
+    criterion = parts.criterion.form
+    alike = references is None or references.embeddings.dtype == batch.embeddings.dtype
+    if form.unit_queries or layout.listed is not None or not alike or not reads_half(parts):  # what is computed here, in float32
+        batch, references = in_float32(batch), None if references is None else in_float32(references)
     queries, others = _directions(form, batch.embeddings, None if references is None else references.embeddings)
     work = Work(queries, others, form.squared)
-    criterion = parts.criterion.form
 
     def evaluate(some: Work, form: Form = "log") -> Any:
         return soft_neighbors(some, form, temperature, engine=engine, precision=precision)
@@ -97,6 +100,17 @@ def _in_blocks(parts: Composition, batch: Points, references: Points) -> Outcome
     found = [checkpoint(block, start, use_reentrant=False, preserve_rng_state=False) for start in starts]
     values, weight = (torch.cat(parts) for parts in list(zip(*found, strict=True))[:2])
     return Outcome(values, weight, torch.stack([part.active for part in found]).sum())
+
+
+def reads_half(parts: Composition) -> bool:
+    """Whether the kernels alone compute a streamed composition: they read points of 16 bits as they are."""
+    return getattr(parts.criterion, "form", None) in ("log", "expected")
+
+
+def in_float32(points: Points) -> Points:
+    """The same points, those of 16 bits in float32."""
+    x = points.embeddings
+    return points._replace(embeddings=x.float()) if x.dtype in (torch.bfloat16, torch.float16) else points
 
 
 class _Where:
