@@ -46,6 +46,7 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json
 	$(BIN)/python -m bench.scale --out docs/bench-scale.json
 	$(BIN)/python -m bench.milvus --out docs/bench-milvus.json
+	$(BIN)/python -m bench.tables_large --out docs/bench-tables-large.json
 	$(BIN)/python -m bench.label_errors --data $(DATA) --out docs/bench-label-errors.json
 	$(BIN)/python -m bench.pick --data $(DATA) --only cifar10 flowers20 --out docs/bench-pick.json
 

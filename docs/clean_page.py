@@ -48,9 +48,10 @@ def seconds() -> list[str]:
     for row in _read("bench-vectors.json")["rows"]:
         steps = [f"{value:.0f} s" for value in row["processor seconds by step"].values()]
         size = f"{row['points']:,} x {row['dimensions']}"
-        lines.append((size, *steps, f"{row['processor seconds']:.0f} s", f"{row['peak gigabytes']:.1f} GB"))
+        all_of_it = f"{row['processor seconds']:.0f} s", f"{row['page ready']:.0f} s"
+        lines.append((size, *steps, *all_of_it, f"{row['peak gigabytes']:.1f} GB"))
     names = list(_read("bench-vectors.json")["rows"][0]["processor seconds by step"])
-    return table(("vectors", *names, "in all", "memory"), lines)
+    return table(("vectors", *names, "in all", "wall time, two processors", "memory"), lines)
 
 
 def label_errors() -> list[str]:

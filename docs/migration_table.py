@@ -73,7 +73,7 @@ def plain(name: str, ours: Callable[[], Any], even: bool = False, unit: bool = F
     """A loss without vectors of its own; `unit`: ours gets unit vectors, because theirs normalizes silently."""
 
     def check(b: Batch) -> tuple[Loss, Loss]:
-        loss, objective, y = getattr(pml().losses, name)(**options), ours(), b.even if even else b.labels
+        loss, objective, y = getattr(pml().losses, name)(**options), ours().to(b.z.device), b.even if even else b.labels
         return lambda z: loss(z, y), lambda z: objective(F.normalize(z) if unit else z, y)
 
     return check
@@ -97,7 +97,7 @@ def mined(miner: str, ours: Callable[[], Any], loss: Callable[[Any], Any], even:
     """A loss after a miner."""
 
     def check(b: Batch) -> tuple[Loss, Loss]:
-        theirs, objective, y = loss(pml()), ours(), b.even if even else b.labels
+        theirs, objective, y = loss(pml()), ours().to(b.z.device), b.even if even else b.labels
         mine = getattr(pml().miners, miner)(distance=pml().distances.CosineSimilarity(), **options)
         return lambda z: theirs(z, y, mine(z, y)), lambda z: objective(z, y)
 
@@ -193,8 +193,8 @@ def hard_triplets(p: Any) -> Any:
 
 def triplet_margin(b: Batch) -> tuple[Loss, Loss]:
     """All triplets on cosine, classes of one size."""
-    loss = hard_triplets(pml())
-    return lambda z: loss(z, b.even), lambda z: nk.Triplet("uniform", 0.2)(z, b.even)
+    loss, objective = hard_triplets(pml()), nk.Triplet("uniform", 0.2)
+    return lambda z: loss(z, b.even), lambda z: objective(z, b.even)
 
 
 def threshold_margin(b: Batch) -> tuple[Loss, Loss]:

@@ -2,7 +2,8 @@
 
 Every set is split into 80 % training and 20 % test rows, the same for all methods; each method sees the training rows only. Default
 settings, and with `--trials N` the best of N random settings: each is fitted to 80 % of the training rows and measured on the others, and
-the best one is fitted to all of them. Every finished run is saved, so that an interrupted contest continues where it stopped.
+the best one is fitted to all of them. Trials of TabularNCA have one member, its last fit has as many as usual. Every finished run is
+saved, so that an interrupted contest continues where it stopped.
 """
 
 import json
@@ -115,7 +116,7 @@ def _chosen(training: tuple[Any, np.ndarray], task: str, job: Job) -> dict[str, 
 def _validation_score(make: Make, settings: dict[str, Any], parts: tuple[Any, ...], task: str, job: Job) -> float:
     x_fit, y_fit, x_valid, y_valid = parts
     try:
-        model = make(job.seed, x_fit, job.device, **settings).fit(x_fit, y_fit)
+        model = make(job.seed, x_fit, job.device, **METHODS[job.method].trials, **settings).fit(x_fit, y_fit)
         found = np.ravel(model.predict(x_valid))
     except (ValueError, RuntimeError):  # settings that do not fit this set, such as more components than columns
         return -np.inf

@@ -3,7 +3,7 @@
 # ruff: noqa: ARG001 - every maker takes the same arguments, whether it needs them or not
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -34,11 +34,12 @@ Search = Mapping[str, tuple[float, float] | Sequence[Any]]  # a pair of floats i
 
 @dataclass(frozen=True)
 class Method:
-    """How a method is made for classes and numbers, and the settings that its search tries."""
+    """How a method is made for classes and numbers, the settings that its search tries, and those of all trials but not of the last fit."""
 
     classes: Make | None
     numbers: Make | None
     search: Search
+    trials: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, task: str) -> Make | None:
         """The maker for classes or numbers, if there is one."""
@@ -134,7 +135,7 @@ _OUR_SEARCH: Search = {
     "scaling": ("quantile", "standard"),
 }
 METHODS: dict[str, Method] = {
-    OURS: _both(_ours, TabularNCAClassifier, TabularNCARegressor, _OUR_SEARCH),
+    OURS: Method(partial(_ours, TabularNCAClassifier), partial(_ours, TabularNCARegressor), _OUR_SEARCH, {"n_members": 1}),
     ENSEMBLE: Method(
         partial(_ours, partial(TabularNCAClassifier, n_members=4)), partial(_ours, partial(TabularNCARegressor, n_members=4)), {}
     ),

@@ -33,6 +33,23 @@ def test_the_tables_of_vectors_are_what_their_json_says() -> None:
     assert (ROOT / "docs/how-to/vectors.md").read_text(encoding="utf-8") == script("clean_page").vectors_page()
 
 
+def test_the_memory_of_a_large_table_is_what_its_json_says() -> None:
+    from bench.tables_large import COLUMNS, made_table
+    from nearkin.data.columns import TableSchema
+
+    table, classes = made_table(300, 0)
+    assert table.shape == (300, COLUMNS) and set(classes) == set(range(5))
+    assert {kind.kind for kind in TableSchema.learned(table).columns} == {"number", "category", "boolean", "date"}
+    found = json.loads((ROOT / "docs/bench-tables-large.json").read_text(encoding="utf-8"))
+    memory, seconds = found["peak gigabytes"], found["processor seconds"]
+    text = " ".join((ROOT / "docs/how-to/tables.md").read_text(encoding="utf-8").split())
+    assert f"{found['rows']:,} rows of {found['columns']} mixed columns" in text and f"{found['epochs']} epochs" in text
+    assert f"{found['queries']:,} others predicted, with at most {memory['after predict']} GB" in text
+    assert f"of which {memory['with the table']} GB are the table" in text
+    assert f"{seconds['fit']:.0f} and {seconds['predict']:.0f} processor seconds" in text
+    assert memory["after predict"] < 4
+
+
 def test_planted_errors_are_as_many_as_asked_and_confuse_near_classes() -> None:
     from bench.label_errors import planted, scores
 

@@ -130,5 +130,8 @@ def test_importing_the_package_imports_no_torch(statement: str) -> None:
 
 def test_every_public_name_is_there_and_no_other() -> None:
     assert all(getattr(nearkin, name) is not None for name in nearkin.__all__) and dir(nearkin) == sorted(nearkin.__all__)
-    with pytest.raises(AttributeError, match="module 'nearkin' has no attribute 'Magic'"):
+    for name, where in {"CrossBatchMemory": "compose.CrossBatchMemory", "SupConLoss": "SupCon", "PerClass": "data.PerClass"}.items():
+        with pytest.raises(AttributeError, match=f"module 'nearkin' has no attribute '{name}'; it is nearkin.{where}$"):
+            getattr(nearkin, name)
+    with pytest.raises(AttributeError, match="module 'nearkin' has no attribute 'Magic'$"):
         nearkin.Magic  # noqa: B018

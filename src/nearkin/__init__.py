@@ -4,7 +4,7 @@ Names are imported when first used, so that `import nearkin` takes milliseconds.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -110,14 +110,14 @@ if TYPE_CHECKING:
     from nearkin.serve.notebook import show as show
 
 
-def _lazy_exports(room: str, homes: Mapping[str, tuple[str, ...]], name: str) -> Any:
-    """The public name of a room, imported from its home when first asked for."""
+def _lazy_exports(room: str, homes: Mapping[str, tuple[str, ...]], name: str, hint: Callable[[str], str] = lambda _: "") -> Any:
+    """The public name of a room, imported from its home when first asked for; `hint` ends the error of an unknown one."""
     for home, names in homes.items():
         if name in names:
             value = getattr(import_module(home), name)
             setattr(sys.modules[room], name, value)
             return value
-    raise AttributeError(f"module {room!r} has no attribute {name!r}")
+    raise AttributeError(f"module {room!r} has no attribute {name!r}{hint(name)}")
 
 
 _ROOMS = ("compose", "kernels", "objectives", "data", "models", "search", "index", "train", "evaluate", "report", "estimators", "serve")
@@ -127,7 +127,18 @@ _PARTS = ("affinity", "relation", "criterion", "references")  # of compose, unde
 def __getattr__(name: str) -> Any:
     if name in _ROOMS or name in _PARTS:
         return import_module(f"nearkin.{name}" if name in _ROOMS else f"nearkin.compose.{name}")
-    return _lazy_exports(__name__, _HOMES, name)
+    return _lazy_exports(__name__, _HOMES, name, _where)
+
+
+def _where(name: str) -> str:
+    """Where a name stands that is not among those of the package: in a room, or without the `Loss` of other libraries."""
+    if name.startswith("_"):
+        return ""
+    room = next((room for room in ("compose", "data", "search", "evaluate") if name in import_module(f"nearkin.{room}").__all__), None)
+    if room is not None:
+        return f"; it is nearkin.{room}.{name}"
+    short = name.removesuffix("Loss")
+    return f"; it is nearkin.{short}" if short in __all__ else ""
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nearkin.compose import value_checks
 from nearkin.compose.affinity import (
     Affine,
     Affinity,
@@ -179,3 +180,24 @@ def test_many_distances_of_what_is_not_finite_show() -> None:
     x[7, 0] = torch.nan
     assert Euclidean()(x, x)[7, :7].isnan().all() and Euclidean()(x, x)[0, 1] == 0
     assert (Euclidean()(1e25 * many("scattered").float(), x[:300])[0, 8:] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_distances_on_a_device_that_is_not_read_are_exact_for_near_points_far_from_the_origin(
+    own: bool, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(value_checks, "READ_FROM", frozenset())
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 8, generator=generator) + 100
+    x[1], x[2], x[3] = x[0], x[0] * (1 + 1e-6), x[0] + 1e-4
+    y, weight = torch.randn(20, 8, generator=generator) + 100, torch.randn(30, 30 if own else 20, generator=generator)
+    found = []
+    for kind in (torch.float32, torch.float64):
+        mine = x.to(kind).requires_grad_()
+        others = mine if own else y.to(kind).requires_grad_()
+        affinity = Euclidean(temperature)(mine, others)
+        slopes = torch.autograd.grad((affinity * weight).sum(), [mine] if own else [mine, others])
+        found.append([affinity.detach().double(), *[slope.double() for slope in slopes]])
+    for one, exact in zip(*found, strict=True):
+        assert (one - exact).norm() <= 2e-7 * exact.norm()

@@ -1,24 +1,32 @@
 """Memories of earlier batches: delay, age, the last rows, a bank for each class, a momentum queue; and every objective with one."""
 
+import re
+
 import pytest
 import torch
 from torch import Tensor
 
 import nearkin as nk
 from nearkin.compose import (
+    Anchors,
+    BestK,
+    Centers,
     ClassBank,
     CrossBatchMemory,
     InBatch,
     LabelDistance,
+    MemoryBank,
     MomentumQueue,
     Points,
     SameId,
     SameLabel,
     any_positive,
     cosine,
+    value_checks,
 )
 from nearkin.compose.points import EMPTY
 from tests.batches import drawn
+from tests.third_party.parts import NextLabel
 
 Y, IDS = torch.arange(4).repeat(3), torch.arange(12)
 
@@ -65,6 +73,8 @@ def test_empty_slots_change_no_objective() -> None:
         nk.Triplet(),
         nk.FastAP(),
         nk.SmoothAP(0.1),
+        nk.PrecisionAtK(2),
+        nk.NTXent(),
     ):
         expected = objective(z, Y, ids=IDS)
         remembering = objective.choosing_among(CrossBatchMemory(32, 3)).double()
@@ -87,7 +97,19 @@ def test_empty_slots_change_no_objective() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["supcon", "circle", "margin_loss", "nca"])
+def test_empty_slots_are_no_candidates_of_relations_that_do_not_know_them() -> None:
+    """A relation of another package: labels that differ by one are positives, and it takes any other label for a negative."""
+    z = drawn()
+    for criterion in (any_positive, BestK(2)):
+        plain = nk.NeighborhoodObjective(InBatch(), cosine(), NextLabel(), criterion)
+        expected = plain(z, Y, ids=IDS)
+        remembering = plain.choosing_among(CrossBatchMemory(32, 3)).double()
+        torch.testing.assert_close(remembering(z, Y, ids=IDS), expected)
+        memory = CrossBatchMemory(32, 3).double()
+        torch.testing.assert_close(plain(z, Y, ids=IDS, references=memory(Points(z, Y, IDS))), expected)
+
+
+@pytest.mark.parametrize("name", ["precision_at_k", "supcon", "circle", "margin_loss", "nca", "multi_similarity", "nt_xent", "fast_ap"])
 def test_a_memory_is_the_earlier_batches(name: str) -> None:
     from nearkin.train.objective_choice import build
 
@@ -103,6 +125,8 @@ def test_a_memory_is_the_earlier_batches(name: str) -> None:
         build("arcface", {"memory": 12}, **facts)
     with pytest.raises(ValueError, match="Angular compares points within the batch only and takes no memory"):
         build("angular", {"memory": 12}, **facts)
+    with pytest.raises(ValueError, match="Angular compares points within the batch only and cannot choose among others"):
+        nk.Angular().choosing_among(CrossBatchMemory(5, 2))
     with pytest.raises(ValueError, match="memory_delay and memory_age belong to a memory"):
         build("nca", {"memory_delay": 12}, **facts)
     assert isinstance(build("nca", {"memory_per_class": 2}, **facts).references, ClassBank)
@@ -143,9 +167,45 @@ def test_a_momentum_queue_is_moco() -> None:
     torch.testing.assert_close(queue.copy.weight, before + 0.1)
 
 
+def test_views_are_positives_in_a_memory_too() -> None:
+    """Rows of a batch are numbered apart from the samples of a memory, whose ids begin at 0."""
+    z, old, ids = drawn(12), drawn(12, 3, 7), torch.arange(6).repeat(2)
+    both = torch.cat([z, old])
+    for make, labels in ((lambda: nk.NTXent(0.3, positives="views"), None), (lambda: nk.SupCon(0.3, views=True), ids % 3)):
+        objective = make().choosing_among(CrossBatchMemory(12, 3)).double()
+        objective.update(old, labels, ids=ids)
+        found = objective(z, labels, ids=ids, reduction="none")
+        kinds = ids if labels is None else labels
+        plain = (nk.NTXent(0.3) if labels is None else nk.SupCon(0.3))(both, torch.cat([kinds, kinds]), reduction="none")
+        torch.testing.assert_close(found, plain[:12])
+
+
+@pytest.mark.parametrize("line", ["queue.update(keys)", "queue.follow(network)"])
+def test_a_momentum_queue_says_which_line_was_forgotten(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_checks, "_told", set())
+    network = torch.nn.Linear(4, 3)
+    queue = MomentumQueue(network, 8, 3)
+
+    def steps(count: int, forgotten: str) -> None:
+        for _ in range(count):
+            keys = Points(queue.keys(torch.ones(2, 4)), None, torch.arange(2))
+            if forgotten != "queue.follow(network)":
+                queue.follow(network)
+            if forgotten != "queue.update(keys)":
+                queue.update(keys)
+
+    steps(30, "")  # a warning would be an error here
+    with pytest.warns(UserWarning, match=rf"gave keys 20 times and `{re.escape(line)}` was never called; add this line") as told:
+        steps(50, line)
+    assert len(told) == 1
+
+
 def test_memories_say_what_is_wrong_and_how_large_they_are() -> None:
     assert repr(CrossBatchMemory(5, 2)) == "CrossBatchMemory(size=5, dimension=2)"
     assert repr(CrossBatchMemory(5, 2, delay=3, max_age=4)) == "CrossBatchMemory(size=5, dimension=2, delay=3, max_age=4)"
+    assert repr(MemoryBank(5, 2)) == "MemoryBank(size=5, dimension=2, momentum=0.5)"
+    assert repr(Centers(4, 2)) == "Centers(num_classes=4, dimension=2, rate=0.5)"
+    assert repr(Anchors(torch.eye(3, 4))) == "Anchors(num_classes=3, dimension=4)"
     assert repr(nk.NormalizedSoftmax(7, 3).references) == "Proxies(num_classes=7, dimension=3, columns=3)"
     with pytest.raises(ValueError, match=r"delay \(-1\) must be a whole number of at least 0: it is the number of steps before"):
         CrossBatchMemory(5, 2, delay=-1)

@@ -92,6 +92,10 @@ def test_a_sampler_that_leaves_queries_without_positives_is_named() -> None:
     assert "5% of the queries of a batch have a positive" in warned() and "sampler.name=per_class" in warned()
     assert warned(sampler__name="per_class") is None and warned(objective__name="arcface") is None
     assert warned(batch_size="2000") is None
+    assert "0% of the queries" in warned(sampler__name="class_balanced"), "a class comes again after 499 others"
+    assert "0% of the queries" in warned(sampler__name="per_class", sampler__options__per_class="1")
+    assert warned(sampler__name="class_balanced", objective__name="cosface") is None
+    assert warned(sampler__name="hard_classes") is None
 
 
 def test_groups_of_the_data_can_be_sampled() -> None:

@@ -180,6 +180,14 @@ def test_errors(make, words):
 def test_labels_must_be_classes():
     with pytest.raises(TypeError, match=r"labels must be a tensor of integer classes, not torch.float32; encode names with nearkin"):
         PerClass(TWO.float(), 4, seed=0)
+    with pytest.raises(TypeError, match="labels must be a tensor of integer classes, not list; encode names with nearkin"):
+        PerClass(["a", "b"] * 10, 4, per_class=2, seed=0)
+
+
+def test_arrays_and_lists_of_classes_are_labels():
+    first = next(iter(PerClass(TWO, 4, per_class=2, seed=0)))
+    for labels in (TWO.numpy(), TWO.tolist()):
+        assert torch.equal(next(iter(PerClass(labels, 4, per_class=2, seed=0))), first)
 
 
 def test_a_state_of_another_sampler_raises():

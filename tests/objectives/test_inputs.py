@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench import catalog
 from nearkin import objectives as nk
 from nearkin.compose import value_checks
 from nearkin.compose.affinity import Euclidean, cosine
@@ -113,12 +114,23 @@ def test_bad_classes(name: str, y: Any, error: type[Exception], match: str) -> N
         EVERY[name]()(X, y, ids=IDS)
 
 
-@pytest.mark.parametrize("name", BATCHES)
+AMONG_EACH_OTHER = [
+    case
+    for case in catalog.cases(options=False)
+    if isinstance(made := case.build(), nk.Objective) and made.supervision == "classes" and made.known_classes() is None
+]
+
+
+def test_every_objective_over_the_batch_is_tried() -> None:
+    assert len(AMONG_EACH_OTHER) >= 19 and set(BATCHES) <= {case.name for case in AMONG_EACH_OTHER}
+
+
 @pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_one_class_only_is_loss_0_and_said_once(name: str, reduction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", AMONG_EACH_OTHER, ids=lambda case: case.name)
+def test_one_class_only_is_loss_0_and_said_once(case: catalog.Case, reduction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception would stall the other ranks of a run; what cannot be learned from is skipped and counted."""
     monkeypatch.setattr(value_checks, "_told", set())
-    objective, live = EVERY[name](), X.clone().requires_grad_()
+    name, objective, live = case.name, case.build(), X.clone().requires_grad_()
     with pytest.warns(UserWarning, match=f"{name}: the labels of a batch contain one class only, so there are no negatives: its loss"):
         loss = objective(live, torch.full((6,), 7), reduction=reduction)
     loss.sum().backward()

@@ -2,8 +2,10 @@
 and ties (tests/batches.py)."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
 
+from bench.catalog import kinds
 from nearkin import objectives as nk
 from nearkin.compose import Points
 from tests import loss_oracles as more
@@ -263,3 +266,13 @@ def test_matryoshka_is_the_sum_over_prefixes() -> None:
 def test_wrong_arguments_name_the_fix(make: Callable[[], Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make()
+
+
+ORACLES = ("test_oracle", "test_loss_oracles", "test_direct_regression", "test_discovery_equations", "test_pseudo_labels")
+
+
+def test_every_objective_has_an_oracle() -> None:
+    """An objective that is added must be compared with its equation in one of these files."""
+    text = "".join(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in ORACLES)
+    built = set(re.findall(r"\b([A-Z]\w+)\(", text))
+    assert not (kinds().keys() | {"InfoNCE"}) - built

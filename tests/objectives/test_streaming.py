@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from nearkin import NCA, InfoNCE, InstanceDiscrimination, NCARegression, NeighborhoodDiscovery, NeighborhoodObjective, NTXent, PrecisionAtK
+from nearkin.compose import routes
 from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
 from nearkin.compose.criterion import any_positive, each_positive, expected_cost
 from nearkin.compose.points import Points, fresh_ids
 from nearkin.compose.references import InBatch, MemoryBank, Proxies
 from nearkin.compose.relation import LabelDistance, LabelOverlap, ListedNeighbors, SameId, SameLabel
 from nearkin.objectives import streaming
+from tests.largest_tensor import Largest
 
 N, D = 37, 5
 
@@ -70,6 +72,29 @@ def test_nt_xent_lists_each_positive(temperature, reduction, monkeypatch):
     monkeypatch.setattr(streaming, "LISTED", 3)  # classes that are too large to list are a matrix again
     monkeypatch.setattr(streaming, "each", None)
     same(both(lambda e: NTXent(temperature, engine=e), lambda o, x: o(x, y, reduction=reduction), z))
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["large classes", "as on a GPU"])
+def test_nt_xent_of_many_pairs_goes_block_by_block(read, monkeypatch):
+    """Where the size of the largest class may not be read, or is too large to list: no matrix of all pairs, and the same numbers."""
+    monkeypatch.setattr(routes, "MANY_ON_CPU", 0)
+    monkeypatch.setattr(streaming, "MOST_PAIRS", 7 * N)
+    monkeypatch.setattr(streaming, "LISTED", 3)
+    if not read:
+        monkeypatch.setattr(streaming, "may_read", lambda _: False)
+    z, y, ids = drawn()
+    other, labels, theirs = drawn(1)
+    theirs[:9] = ids[:9]
+    for call in (
+        lambda o, x: o(x, y, reduction="none"),
+        lambda o, x: o(x, y, ids=ids),
+        lambda o, x: o(x, y, ids=ids, references=Points(other, labels, theirs), reduction="none"),
+    ):
+        same(both(lambda e: NTXent(0.1, engine="auto" if e == "torch" else e), call, z))
+    with Largest() as largest:
+        x = z.clone().requires_grad_()
+        NTXent()(x, y).backward()
+    assert 7 * N <= largest.numel < 8 * N
 
 
 def test_nt_xent_of_references_and_extremes():

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearkin.compose.affinity import Normalized, SquaredEuclidean, cosine, unit
 from nearkin.compose.criterion import any_positive
@@ -37,6 +36,7 @@ from nearkin.objectives import (
     Softmax,
     Triplet,
 )
+from tests.largest_tensor import Largest
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 IN_BATCH: dict[str, Callable[[], Any]] = {
@@ -320,18 +320,6 @@ def test_trap_19_shuffled_batches_of_any_shape_have_the_same_value(classes: int,
     for name, make in IN_BATCH.items():
         objective = make()
         torch.testing.assert_close(objective(x[order], y[order]), objective(x, y), msg=name)
-
-
-class Largest(TorchDispatchMode):
-    """The largest tensor any operation made."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else (out,):
-            self.numel = max(self.numel, tensor.numel() if isinstance(tensor, Tensor) else 0)
-        return out
 
 
 @pytest.mark.parametrize("make", [LiftedStructure, Angular, lambda: Triplet("uniform")], ids=["lifted", "angular", "triplet"])

@@ -1,6 +1,7 @@
 """The table of counterparts: every name of the peers is in it, and every row that claims equal values is compared."""
 
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -50,6 +51,13 @@ def test_every_metric_of_theirs_is_in_the_table() -> None:
 
 def test_the_page_is_up_to_date() -> None:
     assert (ROOT / "docs/migration.md").read_text(encoding="utf-8") == table.page(), "run `make docs`"
+
+
+def test_the_page_for_their_users_names_every_loss_that_is_not_here() -> None:
+    text = (ROOT / "docs/from-pytorch-metric-learning.md").read_text(encoding="utf-8").partition("## What nearkin does not have")[2]
+    assert set(re.findall(r"`(\w+Loss)`", text)) == {entry.theirs for entry in table.LOSSES if entry.check is None}
+    none = [entry.theirs for entry in table.LOSSES if not entry.ours]
+    assert f"**{['No', 'One', 'Two', 'Three', 'Four', 'Five', 'Six', 'Seven'][len(none)]} losses**" in text
 
 
 def test_a_wrong_claim_would_be_noticed() -> None:

@@ -1,37 +1,20 @@
 """Parts of another package pass type checkers under any names of their parameters, and modules are found after `import nearkin`."""
 
 import inspect
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from nearkin.compose import Affinity, Criterion, Relation
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SNIPPET = """
-import numpy as np
-import torch
-from torch import Tensor
-
-from nearkin import NeighborhoodObjective, Points
-from nearkin.compose import InBatch, Outcome, Related, SameLabel
-
-
-def manhattan(a: Tensor, b: Tensor) -> Tensor:
-    return -(a[:, None] - b).abs().sum(2)
-
-
-def pull(near: Tensor, wanted: Related) -> Outcome:
-    right = (wanted.cost == 0) & wanted.candidate
-    return Outcome(-(near * right).sum(1), right.any(1).to(near.dtype), right.sum())
-
-
-objective = NeighborhoodObjective(InBatch(), manhattan, SameLabel(), pull)
-points = Points(np.zeros((3, 2)), np.arange(3), np.arange(3))
-embeddings: Tensor = points.embeddings
-"""
+TYPED = "tests/third_party/typed_parts.py"
 
 
 @pytest.mark.parametrize("protocol", [Affinity, Relation, Criterion])
@@ -40,12 +23,22 @@ def test_protocols_leave_the_names_of_parameters_open(protocol: type) -> None:
     assert len(own) == 3 and all(parameter.kind is parameter.POSITIONAL_ONLY for parameter in own)
 
 
+def test_mypy_reads_parts_with_other_names_and_points_of_arrays() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]
+    assert TYPED in settings["files"] and settings["strict"], "`make lint` checks the file"
+    from tests.third_party import typed_parts as theirs
+
+    labels = torch.tensor([0, 2, 1, 3])
+    assert theirs.objective(torch.eye(4), labels) == 0 and theirs.by_parity(torch.eye(4), labels) == 2
+    assert isinstance(theirs.embeddings, np.ndarray), "arrays stay arrays until a function of tensors takes them"
+
+
 @pytest.mark.soak
-def test_mypy_accepts_parts_with_other_names_and_points_of_arrays(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    (tmp_path / "theirs.py").write_text(SNIPPET)
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(tmp_path / "theirs.py")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+def test_pyright_accepts_the_same_file() -> None:
+    command = shutil.which("pyright")
+    if command is None:
+        pytest.skip("needs pyright: npm install --global pyright")
+    done = subprocess.run([command, "--pythonpath", sys.executable, TYPED], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout
 
 

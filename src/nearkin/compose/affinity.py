@@ -151,8 +151,8 @@ class Euclidean:
     """Minus the Euclidean distance, -|q - r| / temperature.
 
     It is computed from differences where points are near, not from the expansion: a root magnifies the error of a small square. Many pairs
-    on a CPU take the expansion for points that are far apart, where it is as good. The gradient at distance zero, where none exists, is
-    zero.
+    on a CPU take the expansion for points that are far apart, where it is as good; float32 points on a GPU take it in float64, which is as
+    good everywhere. The gradient at distance zero, where none exists, is zero.
 
     Parameters
     ----------
@@ -171,6 +171,8 @@ class Euclidean:
     metric: ClassVar[str] = "euclidean"
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        if queries.dtype == torch.float32 and not may_read(queries):
+            return _in_float64(queries, references, self.temperature)
         spread = _spread(queries, references) if _many(queries, references) else None
         if spread is None:
             spread = _Spread(torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist"))
@@ -228,6 +230,55 @@ def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
 def _blocks(count: int) -> Iterator[slice]:
     """Pairs taken together: their differences stay in the cache."""
     return (slice(start, start + 2**13) for start in range(0, count, 2**13))
+
+
+def _in_float64(queries: Tensor, references: Tensor, temperature: float) -> Tensor:
+    """Minus distances of float32 points by a product in float64, whose expansion keeps 29 bits more than the points have."""
+    parts = _doubled(queries.detach(), None if references is queries else references.detach(), temperature)
+    found: Tensor = apply(_DistanceInFloat64, queries, None if references is queries else references, *parts, temperature)
+    return found
+
+
+SAME = 2.0**-48  # of the squared lengths: below, two points are one to rounding
+
+
+def _doubled(queries: Tensor, references: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Minus the distances over the temperature (n, m) in float32; both sides in float64, around the mean of the references."""
+    center = (queries if references is None else references).double().mean(0)
+    q = queries - center
+    r = q if references is None else references - center
+    mine = q.square().sum(1)
+    lengths = mine[:, None] + (mine if references is None else r.square().sum(1))  # (n, m)
+    squared = torch.addmm(lengths, q, r.T, alpha=-2)
+    squared = torch.where(squared > SAME * lengths, squared, 0.0)
+    return (squared.sqrt() * (-1 / temperature)).float(), q, r
+
+
+class _DistanceInFloat64(torch.autograd.Function):
+    """Minus distances that were found before, and their gradient by products in float64: differences of all pairs would take n m d numbers."""
+
+    @staticmethod
+    def forward(queries: Tensor, references: Tensor | None, minus: Tensor, q: Tensor, r: Tensor, temperature: float) -> Tensor:
+        return minus.view_as(minus)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        queries, references, _, q, r, ctx.temperature = inputs
+        ctx.save_for_backward(queries, references, output, q, r)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        queries, references, minus, q, r = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            pull, distance = upstream[0] / -ctx.temperature, minus * -ctx.temperature
+            of_queries, of_references = _known_to_autograd(pull, queries, references, distance)
+            return of_queries, of_references, None, None, None, None
+        pull = torch.where(minus < 0, upstream[0].double() / minus, 0.0) / ctx.temperature**2  # over minus the distance, twice
+        if references is None:
+            pull = pull + pull.T
+        mine = q * pull.sum(1)[:, None] - pull @ r
+        theirs = None if references is None else (r * pull.sum(0)[:, None] - pull.T @ q).float()
+        return mine.float(), theirs, None, None, None, None
 
 
 class _Distance(torch.autograd.Function):

@@ -123,6 +123,12 @@ def _there(queries: Points, references: Points, candidate: Tensor) -> Tensor:
     return candidate if there is None else candidate & there
 
 
+def related(relation: Relation, queries: Points, references: Points) -> Related:
+    """What a relation finds, without empty slots: one of another package need not know of them."""
+    found = relation(queries, references)
+    return found._replace(candidate=_there(queries, references, found.candidate))
+
+
 @dataclass(frozen=True)
 class SameLabel:
     """The same class is positive: cost 0 for the same label, 1 for another; the query itself is no candidate, nor is an empty slot.

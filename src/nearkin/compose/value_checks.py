@@ -73,12 +73,13 @@ def _(facts: list[Tensor], *_: Any) -> Tensor:
 
 
 def _inspect(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
+    check = Check(facts, kind, about, bound)
     if facts[0].device.type in READ_FROM:
         VERDICTS[kind](Found([float(fact) for fact in facts], about, bound))
     elif _collections:
-        _collections[-1].append(Check(facts, kind, about, bound))
+        _collections[-1].append(check)
     elif facts[0].is_cuda and not torch.cuda.is_current_stream_capturing():  # a capture allows no questions about earlier events
-        send([Check(facts, kind, about, bound)])
+        Sender([check], numbers_of([check])).send()
 
 
 class Check(NamedTuple):
@@ -104,11 +105,9 @@ def collected() -> Iterator[list[Check]]:
         _collections.pop()
 
 
-def send(checks: Sequence[Check]) -> None:
-    """Copy the numbers of checks to the host behind the computation, and look at those that have arrived before."""
-    look_at_arrived()
-    for check in checks:
-        _send(*check)
+def numbers_of(checks: Sequence[Check]) -> Tensor:
+    """(k,) the numbers of all checks in float64, in which classes and ids are exact up to 2^53."""
+    return torch.stack([fact.detach().double() for check in checks for fact in check.facts])
 
 
 class Found(NamedTuple):
@@ -120,32 +119,53 @@ class Found(NamedTuple):
     when: str = ""
 
 
+class Sender:
+    """Copies the numbers of checks to the host behind the computation that wrote them, every time into memory that is free again."""
+
+    def __init__(self, checks: Sequence[Check], numbers: Tensor) -> None:
+        self.numbers = numbers
+        self.checks = [(check.kind, check.about, check.bound, len(check.facts)) for check in checks]  # not the facts: they stay in a graph
+        self.free: list[tuple[Tensor, Any]] = []  # pinned memory, and the event behind a copy to it
+
+    def send(self) -> None:
+        """Send them, and look at those that have arrived before."""
+        look_at_arrived()
+        if self.free:
+            mine, there = self.free.pop()
+        else:
+            mine = torch.empty(len(self.numbers), dtype=torch.float64, device="cpu", pin_memory=True)
+            there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        mine.copy_(self.numbers, non_blocking=True)
+        there.record()
+        _sent.append(_Sent(mine, there, self))
+
+    def verdict(self, numbers: list[float]) -> None:
+        """Raise the error, or warn, of what is wrong with these numbers."""
+        start = 0
+        for kind, about, bound, count in self.checks:
+            VERDICTS[kind](Found(numbers[start : start + count], about, bound, " of an earlier call"))
+            start += count
+
+
 class _Sent(NamedTuple):
     """Numbers on their way to the host."""
 
-    numbers: list[Tensor]  # in pinned memory
-    there: Any  # the event behind the copies
-    kind: str
-    about: str
-    bound: float
+    numbers: Tensor  # in pinned memory
+    there: Any  # the event behind the copy
+    sender: Sender
 
 
 _sent: deque[_Sent] = deque()
-
-
-def _send(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
-    numbers = [torch.empty((), dtype=fact.dtype, device="cpu", pin_memory=True).copy_(fact.detach(), non_blocking=True) for fact in facts]
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    _sent.append(_Sent(numbers, event, kind, about, bound))
 
 
 def look_at_arrived() -> None:
     """Raise the error of an earlier call on CUDA whose numbers have arrived; it never waits."""
     while _sent and _sent[0].there.query():
         sent = _sent.popleft()
+        numbers = sent.numbers.tolist()
+        sent.sender.free.append((sent.numbers, sent.there))
         try:
-            VERDICTS[sent.kind](Found([float(number) for number in sent.numbers], sent.about, sent.bound, " of an earlier call"))
+            sent.sender.verdict(numbers)
         except ValueError:
             _sent.clear()  # one error for what is wrong with one call
             raise
@@ -218,6 +238,7 @@ def _copies(found: Found) -> None:
         )
 
 
+UNMOVED = 20  # calls after which a missing update is said: more than most accumulate gradients over
 _told: set[str] = set()  # what was warned of in this process
 
 

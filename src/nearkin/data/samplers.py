@@ -436,6 +436,9 @@ def _members(labels: Tensor) -> list[Tensor]:
 
 def _check_labels(labels: Any) -> Tensor:
     """Integer classes (n,), at least two different ones, on the CPU, where they are drawn."""
+    if isinstance(labels, list | np.ndarray):
+        array = np.array(labels)
+        labels = torch.from_numpy(array) if array.dtype.kind in "iub" else labels
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
         kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise TypeError(f"labels must be a tensor of integer classes, not {kind}; encode names with nearkin.encode_labels")

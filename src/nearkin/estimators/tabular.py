@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
 from nearkin.compose.validation import check_choice, check_finite, check_positive, check_share, check_whole
-from nearkin.data.columns import TableSchema, read_columns
+from nearkin.data.columns import EncodedRows, TableSchema, read_columns
 from nearkin.estimators.linear.inputs import array, like, validated
 from nearkin.estimators.targets import read_targets
 from nearkin.models.tabular import NumberEmbedding, NumberScaling, Scaling, TabularEncoder
@@ -82,9 +82,8 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         dtype = object if kind in "OUS" else np.float64
         return validated(self, X, reset=reset, dtype=dtype, ensure_min_samples=2 if reset else 1, **{_FINITE: "allow-nan"})
 
-    def _inputs(self, table: Any) -> tuple[Tensor, Tensor]:
-        numbers, categories = self.schema_.encode(table)
-        return torch.from_numpy(self._scaling(numbers)), torch.from_numpy(categories)
+    def _inputs(self, rows: EncodedRows) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(self._scaling(rows.numbers)).to(self.device), torch.from_numpy(rows.categories).to(self.device)
 
     def _fit(self, table: Any, targets: np.ndarray, classes: np.ndarray | None, weights: np.ndarray) -> None:
         schedule = self._schedule(len(targets))
@@ -92,8 +91,9 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=1 + count).tolist()
         before: list[TabularEncoder] = getattr(self, "members_", []) if self.warm_start else []
         self.schema_ = TableSchema.learned(table)
-        self._scaling = NumberScaling.fitted(self.schema_.encode(table).numbers, self.scaling)
-        numbers, categories = (part.to(self.device) for part in self._inputs(table))
+        encoded = self.schema_.encode(table)
+        self._scaling = NumberScaling.fitted(encoded.numbers, self.scaling)
+        numbers, categories = self._inputs(encoded)
         rows = TableRows(
             numbers.float(),
             categories,
@@ -173,7 +173,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _embedded(self, table: Any) -> list[Tensor]:
         """New rows by every member."""
-        numbers, categories = (part.to(self.device) for part in self._inputs(table))
+        numbers, categories = self._inputs(self.schema_.encode(table))
         return [embed(member, numbers.to(self._targets.dtype), categories) for member in self.members_]
 
     def _soft_means(self, queries: list[Tensor], without: Tensor | None = None, targets: Tensor | None = None) -> Tensor:

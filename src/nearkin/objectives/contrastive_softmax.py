@@ -30,8 +30,8 @@ class MeanShare:
 
 
 def _rows_as_samples(batch: Points) -> Points:
-    """Every row a sample of its own, so that views of one sample can be positives of each other."""
-    return batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
+    """Every row a sample of its own, so that views of one sample can be positives of each other; no id of a memory is below 0."""
+    return batch._replace(ids=-1 - torch.arange(len(batch.embeddings), device=batch.embeddings.device))
 
 
 class SupCon(NeighborhoodObjective):
@@ -120,8 +120,8 @@ class NTXent(NeighborhoodObjective):
     Notes
     -----
     A composition. The unit is the pair: the mean is over positive pairs. With one positive for each query it equals `SupCon`. On a CPU,
-    large batches of classes or samples with up to 16 rows each are streamed in O(n d) memory. On a GPU name the engine for that: the size
-    of the largest class is then read back. In `nearkin train`, positives=views goes with views=2.
+    large batches of classes or samples with up to 16 rows each are streamed. Larger classes, and all on a GPU, go block by block: at most
+    2^24 pairs are held at a time, and a second pass gives the gradient. In `nearkin train`, positives=views goes with views=2.
 
     Differs: with more than two rows of a class or sample, the other positives of a query are left out of the denominator of a pair.
 
@@ -169,13 +169,15 @@ class NTXent(NeighborhoodObjective):
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
-        """Do nothing: it has no state.
+        """Fill the memory, if it has one (`choosing_among`); otherwise there is no state.
 
         Parameters
         ----------
-        embeddings, labels, ids : optional
-            Ignored.
+        embeddings, labels, ids
+            As in the call.
         """
+        batch = self._checked(embeddings, labels, ids)
+        self.references.update(batch if self.positives == "class" else batch._replace(labels=batch.ids))
 
 
 class InfoNCE(NeighborhoodObjective):

@@ -19,6 +19,12 @@ WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
     """Return a finite (n, d) float tensor; 16 and 8 bits become float32, where exponentials are safe."""
+    check_shape(embeddings, name)
+    return check_finite_embeddings(embeddings, name)
+
+
+def check_shape(embeddings: Any, name: str = "embeddings") -> None:
+    """Check that embeddings are an (n, d) float tensor, without a look at their values."""
     if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
         kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
         raise TypeError(f"{name} must be a float tensor, not {kind}; pass the network's output")
@@ -28,6 +34,10 @@ def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
         )
     if 0 in embeddings.shape:
         raise ValueError(f"{name} is empty, shape {tuple(embeddings.shape)}; a batch needs at least one row and one column")
+
+
+def check_finite_embeddings(embeddings: Tensor, name: str = "embeddings") -> Tensor:
+    """Return embeddings whose squares can be summed; 16 and 8 bits become float32, where exponentials are safe."""
     converted: Tensor = embeddings if embeddings.dtype in KEPT else embeddings.float()
     return _not_too_long(converted, name, largest(converted.dtype))
 
@@ -65,7 +75,7 @@ def check_not_mapped(embeddings: Any) -> None:
 
 
 def check_labels(labels: Any, supervision: Supervision, like: Tensor, name: str = "labels") -> Tensor | None:
-    """Return labels of the kind that the relation reads, on the embeddings' device; None if it reads ids only."""
+    """Return labels of the kind that the relation reads, on the embeddings' device, whatever their values; None if it reads ids."""
     if supervision == "ids":
         return None
     if labels is None:
@@ -75,8 +85,19 @@ def check_labels(labels: Any, supervision: Supervision, like: Tensor, name: str 
         raise ValueError(f"{name} has {len(labels)} entries for {len(like)} embeddings; pass one for each")
     if supervision == "classes":
         return _check_classes(labels, name)
+    if supervision == "sets" and labels.ndim != 2:
+        raise ValueError(f"{name} has shape {tuple(labels.shape)}; label sets must be (n, C), one column for each label")
+    if supervision == "numbers" and (labels.ndim > 2 or labels.is_complex()):
+        raise ValueError(f"{name} has shape {tuple(labels.shape)}; targets must be real numbers of shape (n,) or (n, t)")
+    return labels  # type: ignore[no-any-return]
+
+
+def check_label_values(labels: Tensor | None, supervision: Supervision, like: Tensor, name: str = "labels") -> Tensor | None:
+    """Return these labels if sets are zeros and ones and numbers finite; numbers become (n, t) of the type of `like`."""
+    if labels is None or supervision == "classes":
+        return labels
     if supervision == "sets":
-        return _check_sets(labels, name)
+        return held(labels, checked("sets", [((labels == 0) | (labels == 1)).all()], name))
     return _check_numbers(labels, like, name)
 
 
@@ -118,15 +139,7 @@ def _check_classes(labels: Tensor, name: str) -> Tensor:
     return labels.long() if labels.dtype in WHOLE or labels.dtype == torch.bool else labels.to(torch.int64)
 
 
-def _check_sets(labels: Tensor, name: str) -> Tensor:
-    if labels.ndim != 2:
-        raise ValueError(f"{name} has shape {tuple(labels.shape)}; label sets must be (n, C), one column for each label")
-    return held(labels, checked("sets", [((labels == 0) | (labels == 1)).all()], name))
-
-
 def _check_numbers(labels: Tensor, like: Tensor, name: str) -> Tensor:
-    if labels.ndim > 2 or labels.is_complex():
-        raise ValueError(f"{name} has shape {tuple(labels.shape)}; targets must be real numbers of shape (n,) or (n, t)")
     if may_read(labels):
         if not bool(torch.isfinite(labels).all()):
             rows = (~torch.isfinite(labels.reshape(len(labels), -1))).any(1).nonzero()[:5, 0].tolist()
@@ -164,6 +177,7 @@ def check_references(references: Any, batch: Points, supervision: Supervision) -
             "compute both with the same network"
         )
     labels = check_labels(passed.labels, supervision, embeddings, "references.labels")
+    labels = check_label_values(labels, supervision, embeddings, "references.labels")
     if labels is not None and batch.labels is not None and labels.shape[1:] != batch.labels.shape[1:]:
         raise ValueError(
             f"references.labels have shape {tuple(labels.shape)} and labels {tuple(batch.labels.shape)}; "

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Self
 
 import torch
@@ -13,7 +14,7 @@ from nearkin.compose.metrics import product_form
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points, filled
 from nearkin.compose.references import References
-from nearkin.compose.relation import Relation, Supervision
+from nearkin.compose.relation import Relation, Supervision, related
 from nearkin.compose.routes import Composition, plan, streams
 from nearkin.compose.validation import check_choice
 from nearkin.compose.value_checks import may_read
@@ -144,7 +145,8 @@ class NeighborhoodObjective(Objective):
             outcome = self._by_column(batch, references)
         if outcome is None:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
-            outcome = self.criterion(affinity, self.relation(batch, references))
+            full = own and self.references.columns == "classes"  # class vectors have no empty slots
+            outcome = self.criterion(affinity, (self.relation if full else partial(related, self.relation))(batch, references))
         if self.penalty is not None:
             valid = outcome.weight > 0
             outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)

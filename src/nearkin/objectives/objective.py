@@ -4,19 +4,18 @@ Call it with embeddings and labels, pass its parameters to the optimizer, and ca
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
+from nearkin.compose.references import References
 from nearkin.compose.relation import Supervision
-from nearkin.compose.value_checks import warn_once
+from nearkin.compose.value_checks import UNMOVED, warn_once
 from nearkin.objectives import inputs
 from nearkin.objectives.recorded import replayed
-
-UNMOVED = 20  # calls after which a missing update is said: more than most accumulate gradients over
 
 
 class Deployment(NamedTuple):
@@ -163,12 +162,15 @@ class Objective(nn.Module, ABC):
     keys: ClassVar[tuple[str, ...]] = ()
     refresh_every: int = 0
     discovers: ClassVar[bool] = False
-    _counts: tuple[Tensor, Tensor, Tensor | None] | None = None  # of the last call: a plain tuple, which torch.compile can keep
+    # Of the last call: weight, active and clamped, a plain tuple, which torch.compile can keep; of a recorded step one tensor (n + 2,).
+    _counts: tuple[Tensor, Tensor, Tensor | None] | Tensor | None = None
     _unmoved: tuple[int, int] = (0, 0)  # calls with a gradient since the state last moved, and the versions of that state
 
     @property
     def last(self) -> Last | None:
         """Counts of the last call: valid and skipped queries, active pairs. None before the first call."""
+        if isinstance(self._counts, Tensor):  # of a recorded step
+            return Last(self._counts[2:], self._counts[0].long(), self._counts[1].long())
         return None if self._counts is None else Last(*self._counts)
 
     @property
@@ -252,6 +254,21 @@ class Objective(nn.Module, ABC):
         """
         return None
 
+    def choosing_among(self, references: References) -> Self:
+        """Return a copy of this objective that chooses among other references, such as a memory; see `NeighborhoodObjective`.
+
+        Parameters
+        ----------
+        references : References
+            Such as `CrossBatchMemory(4096, d, delay=1000)`.
+
+        Raises
+        ------
+        ValueError
+            If it can compare points of a batch only, as those objectives that are no composition.
+        """
+        raise ValueError(f"{type(self).__name__} compares points within the batch only and cannot choose among others")
+
     def refresh(self, seed: int) -> str | None:
         """Look at all samples again, between epochs. Objectives with pseudo-labels use it; the others do nothing.
 
@@ -330,17 +347,33 @@ class Objective(nn.Module, ABC):
         return self._loss(embeddings, labels, ids, references, reduction)
 
     def _loss(self, embeddings: Tensor, labels: Any, ids: Any, references: Points | None, reduction: Reduction) -> Tensor:
-        batch = self._checked(embeddings, labels, ids)
+        batch = self._shaped(embeddings, labels, ids)
         if not torch.compiler.is_compiling() and batch.embeddings.requires_grad and self.training and self.moves():
             self._expect_update()
+        if references is None and (found := replayed(self, batch, reduction)) is not None:
+            loss, self.__dict__["_counts"] = found  # past nn.Module, whose setter takes longer than a launch
+            return loss
+        batch = self._valued(batch)
         if references is not None:
             references = inputs.check_references(references, batch, self.supervision)
-        elif (found := replayed(self, batch, reduction)) is not None:
-            loss, self._counts = found
-            return loss
         outcome = self.outcome(batch, references)
         self._counts = _without_graph(outcome.weight), _without_graph(outcome.active), outcome.clamped
         return reduce(outcome, reduction)
+
+    def evaluated(self, batch: Points) -> Outcome:
+        """Return what the objective finds for a batch of which only types and shapes have been checked, among its own references.
+
+        Parameters
+        ----------
+        batch : Points
+            The queries.
+
+        Returns
+        -------
+        Outcome
+            The value and the weight of every query.
+        """
+        return self.outcome(self._valued(batch), None)
 
     def _expect_update(self) -> None:
         """Warn, once, when many calls with a gradient have left the state as it was."""
@@ -358,10 +391,18 @@ class Objective(nn.Module, ABC):
             )
 
     def _checked(self, embeddings: Any, labels: Any, ids: Any) -> Points:
-        embeddings = inputs.check_embeddings(embeddings)
+        return self._valued(self._shaped(embeddings, labels, ids))
+
+    def _shaped(self, embeddings: Any, labels: Any, ids: Any) -> Points:
+        """The arguments as tensors of the right type, shape and device; their values are not looked at."""
+        inputs.check_shape(embeddings)
         inputs.check_dimension(embeddings, self.known_dimension())
-        checked = inputs.check_labels(labels, self.supervision, embeddings)
-        known = self.known_classes()
-        if known is not None and checked is not None:
-            checked = inputs.check_known(checked, known)
-        return Points(embeddings, checked, inputs.check_ids(ids, embeddings))
+        return Points(embeddings, inputs.check_labels(labels, self.supervision, embeddings), inputs.check_ids(ids, embeddings))
+
+    def _valued(self, batch: Points) -> Points:
+        """The same with values that can be computed with."""
+        embeddings = inputs.check_finite_embeddings(batch.embeddings)
+        labels, known = inputs.check_label_values(batch.labels, self.supervision, embeddings), self.known_classes()
+        if known is not None and labels is not None:
+            labels = inputs.check_known(labels, known)
+        return Points(embeddings, labels, batch.ids)

@@ -1,24 +1,27 @@
-"""Everyday batches on CUDA: loss and gradient of an objective as two launches, recorded as CUDA graphs.
+"""Everyday batches on CUDA: loss and gradient of an objective as one launch, recorded as a CUDA graph.
 
 With up to a few thousand points an objective launches dozens of kernels of microseconds each, and the host takes most of the time. The
 third call with the same shapes and the same settings is recorded; later ones copy their inputs in, replay, and copy the results out:
-nothing of the caller is ever overwritten. A step is recorded only if everything it depends on is known: tensors by their address, settings
-by their value. An objective with a part whose settings could change unseen is evaluated as it is.
+nothing of the caller is ever overwritten. The gradient is computed with the loss, whose own upstream gradient is a number that it is
+multiplied by. A step is recorded only if everything it depends on is known: tensors by their address, settings by their value. An
+objective with a part whose settings could change unseen is evaluated as it is.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from types import BuiltinFunctionType, FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from nearkin.compose.derivatives import apply
 from nearkin.compose.outcome import Reduction, reduce
 from nearkin.compose.points import Points
-from nearkin.compose.value_checks import Check, collected, send
-from nearkin.kernels.cuda_graphs import Recording
+from nearkin.compose.value_checks import Check, Sender, collected, numbers_of
+from nearkin.kernels.cuda_graphs import Launch, Tensors
 
 if TYPE_CHECKING:
     from nearkin.objectives.objective import Objective
@@ -26,25 +29,26 @@ if TYPE_CHECKING:
 MOST_POINTS = 4096  # above, the arithmetic takes longer than the launches
 MOST_BYTES = 2**29  # that one recording may keep
 KEPT, MOST_CAPTURES = 8, 32  # recordings of an objective at a time, and ever: batches of always other sizes are not worth recording
-NOT_SETTINGS = {*vars(nn.Module()), "_counts", "_unmoved"}
+NOT_SETTINGS = frozenset([*vars(nn.Module()), "_counts", "_unmoved"])
 
 _known: "WeakKeyDictionary[Objective, _Recordings]" = WeakKeyDictionary()
 
 
-def replayed(objective: "Objective", batch: Points, reduction: Reduction) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]] | None:
-    """Loss and counts (weight, active, clamped) of a step that has been recorded; None if it has not, or not yet."""
+def replayed(objective: "Objective", batch: Points, reduction: Reduction) -> tuple[Tensor, Tensor] | None:
+    """Loss, and its counts as one tensor (active, clamped, weights), of a step that was recorded; None if it was not, or not yet."""
     x = batch.embeddings
-    if torch.compiler.is_compiling() or not (x.is_cuda and x.requires_grad and len(x) <= MOST_POINTS) or _other_rules_hold():
+    if torch.compiler.is_compiling() or not x.is_cuda or not x.requires_grad or len(x) > MOST_POINTS or reduction == "none":
+        return None
+    if _other_rules_hold():
         return None
     recordings = _known.get(objective)
     if recordings is None:
         recordings = _known[objective] = _Recordings()
-    parameters = [one for one in objective.parameters() if one.requires_grad]
-    step = recordings.find(objective, batch, reduction, parameters)
+    step = recordings.find(objective, batch, reduction)
     if step is None:
         return None
-    loss, weight, active, clamped = _Replay.apply(step, objective, reduction, *batch, *parameters)  # type: ignore[no-untyped-call]
-    return loss, (weight, active, clamped)
+    loss: Tensor = apply(_Replay, step, objective, *batch, *step.parameters)
+    return loss, step.counts
 
 
 def _other_rules_hold() -> bool:
@@ -63,61 +67,75 @@ class _Recordings:
     def __init__(self) -> None:
         self.captures = 0
         self.seen: OrderedDict[Hashable, int | _Step | None] = OrderedDict()
+        self.last: tuple[list[Any], _Step] | None = None  # mostly the next one, too: comparing is quicker than looking up
 
-    def find(self, objective: "Objective", batch: Points, reduction: Reduction, parameters: list[nn.Parameter]) -> "_Step | None":
-        settings = _settings(objective)
-        if settings is None or not objective.recordable(len(batch.embeddings)):
+    def find(self, objective: "Objective", batch: Points, reduction: Reduction) -> "_Step | None":
+        settings: list[Any] = []
+        _add_settings(objective, settings)
+        signature = settings + _circumstances(batch, reduction)
+        if self.last is not None and _same(self.last[0], signature):
+            return self.last[1]
+        self.last = None
+        if not all(map(_unchanging, settings)) or not objective.recordable(len(batch.embeddings)):
             return None
-        kinds = [None if part is None else (part.shape, part.dtype, part.device) for part in batch]
-        stream = torch._C._cuda_getCurrentRawStream(batch.embeddings.device.index)
-        signature = (*settings, *kinds, stream, reduction, *_arithmetic())
-        known = self.seen.pop(signature, 0)
+        key = tuple(signature)
+        known = self.seen.pop(key, 0)
         if known in (0, 1):
             known += 1  # the first call compiles, the second warms up
         elif known == 2:
-            known = self._captured(objective, batch, reduction, parameters)
-        self.seen[signature] = known
+            known = self._captured(objective, batch, reduction)
+        self.seen[key] = known
         while len(self.seen) > KEPT:
             self.seen.popitem(last=False)
-        return known if isinstance(known, _Step) else None
+        if not isinstance(known, _Step):
+            return None
+        self.last = signature, known
+        return known
 
-    def _captured(self, objective: "Objective", batch: Points, reduction: Reduction, parameters: list[nn.Parameter]) -> "_Step | None":
+    def _captured(self, objective: "Objective", batch: Points, reduction: Reduction) -> "_Step | None":
         if self.captures >= MOST_CAPTURES:
             return None
         self.captures += 1
         before = torch.cuda.memory_reserved()
         try:
-            step = _Step(objective, batch, reduction, parameters)
+            step = _Step(objective, batch, reduction)
         except RuntimeError:  # no memory, or an operator that cannot be recorded: evaluated as it is, which says what is wrong
             return None
         return step if torch.cuda.memory_reserved() - before <= MOST_BYTES else None
 
 
-def _arithmetic() -> tuple[Hashable, ...]:
-    """The settings of torch that decide how operators compute."""
-    mixed = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return mixed, torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+def _same(known: list[Any], now: list[Any]) -> bool:
+    try:
+        return known == now
+    except (ValueError, RuntimeError):  # a setting that is now an array, which has no truth value
+        return False
 
 
-def _settings(objective: "Objective") -> list[Hashable] | None:
-    """Everything that decides what an objective computes, but for the numbers in its tensors; None if that cannot be known."""
-    found: list[Hashable] = []
-    for module in objective.modules():
-        found.append(module.training)
-        found += [(part.data_ptr(), part.requires_grad, part.shape) for part in _tensors(module)]
-        for name, value in vars(module).items():
-            if name not in NOT_SETTINGS:
-                found.append(value.data_ptr() if isinstance(value, Tensor) else value)
-                if not _unchanging(found[-1]):
-                    return None
+def _circumstances(batch: Points, reduction: Reduction) -> list[Any]:
+    """What decides beside the settings of an objective how its step is computed."""
+    found: list[Any] = [reduction, torch._C._cuda_getCurrentRawStream(batch.embeddings.device.index)]
+    for part in batch:
+        if part is not None:
+            found += (part.shape, part.dtype, part.device)
+        found.append(None)
+    found.append(torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None)
+    found += (torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled())
     return found
 
 
-def _tensors(module: nn.Module) -> Iterator[Tensor]:
+def _add_settings(module: nn.Module, found: list[Any]) -> None:
+    """Add the settings of a module and of those in it: values, and where tensors are. It is walked at every call, so without generators."""
+    for name, value in module.__dict__.items():
+        if name not in NOT_SETTINGS:
+            found.append(value.data_ptr() if isinstance(value, Tensor) else value)
+    found.append(module.training)
     for held in (module._parameters, module._buffers):
         for part in held.values():
             if part is not None:
-                yield part
+                found += (part.data_ptr(), part.requires_grad, part.shape)
+    for inner in module._modules.values():
+        if inner is not None:
+            _add_settings(inner, found)
 
 
 def _unchanging(value: Any) -> bool:
@@ -130,69 +148,88 @@ def _unchanging(value: Any) -> bool:
     return value is None or isinstance(value, type | BuiltinFunctionType) or by_value not in (None, object.__hash__)
 
 
+@contextmanager
+def with_own_leaves(objective: nn.Module) -> Iterator[list[Tensor]]:
+    """Give a module aliases of its parameters for a while, and yield those that need a gradient: leaves of a graph of their own.
+
+    The parameters themselves may already be leaves of a graph that the caller keeps, on another stream, at which a recording would wait.
+    """
+    holders = [(inner._parameters, dict(inner._parameters)) for inner in objective.modules()]
+    aliases = {p: p.data.requires_grad_(p.requires_grad) for p in objective.parameters()}
+    try:
+        for holder, own in holders:
+            holder.update({name: None if p is None else aliases[p] for name, p in own.items()})  # type: ignore[arg-type]
+        yield [alias for alias in aliases.values() if alias.requires_grad]
+    finally:
+        for holder, own in holders:
+            holder.update(own)
+
+
 class _Step:
-    """One recorded step: its graphs, and the checks that it sends after every replay."""
+    """One recorded step: loss and gradients, and the checks that it sends after every replay. `turn` counts the replays."""
 
-    def __init__(self, objective: "Objective", batch: Points, reduction: Reduction, parameters: list[nn.Parameter]) -> None:
-        self.graph: tuple[Tensor, list[Tensor]]
-        self.checks: list[Check] = []
+    def __init__(self, objective: "Objective", batch: Points, reduction: Reduction) -> None:
+        self.parameters = [one for one in objective.parameters() if one.requires_grad]
+        self.reduction, self.turn = reduction, 0
         self.depends: list[bool] = []  # whether the loss depends on the embeddings and on each parameter
+        checks: list[Check] = []
 
-        def forward(mine: Any) -> tuple[Tensor, ...]:
+        def compute(mine: Tensors) -> tuple[Tensor, ...]:
+            nonlocal checks
             x, *rest = [None if part is None else part.data for part in mine]  # versions of their own: the next batch is no change of these
-            x = cast(Tensor, x).requires_grad_()
-            with torch.enable_grad(), collected() as self.checks:
-                outcome = objective.outcome(Points(x, *rest), None)
+            assert x is not None
+            x = (x if x.dtype == torch.float64 else x.float()).requires_grad_()
+            with torch.enable_grad(), with_own_leaves(objective) as leaves, collected() as checks:
+                outcome = objective.evaluated(Points(x, *rest))
                 loss = reduce(outcome, reduction)
-            self.graph = loss, [x, *parameters]
-            clamped = torch.zeros_like(outcome.active) if outcome.clamped is None else outcome.clamped
-            shown = loss, outcome.weight, outcome.active, clamped
-            return *[part.detach() for part in shown], torch.ones_like(loss)
-
-        def backward(_: Any, __: Any, pull: Tensor) -> tuple[Tensor, ...]:
-            loss, leaves = self.graph
-            found = torch.autograd.grad(loss, leaves, pull, retain_graph=True, allow_unused=True)
+                found = torch.autograd.grad(loss, [x, *leaves], allow_unused=True)
             self.depends = [gradient is not None for gradient in found]
-            return tuple([gradient for gradient in found if gradient is not None])
+            clamped = torch.zeros_like(outcome.active) if outcome.clamped is None else outcome.clamped
+            counts = torch.cat([outcome.active.double()[None], clamped.double()[None], outcome.weight.detach().double()])
+            numbers = numbers_of(checks) if checks else counts[:0]
+            return loss.detach(), counts, numbers, *[gradient for gradient in found if gradient is not None]
 
-        self.recording = Recording(forward, backward, batch, shown=4)
-        value = self.recording.value(batch)[0]
-        for _ in range(2):  # warms up, then records: now, for the optimizer will change parameters whose versions the graph has noted
-            self.recording.gradient(self.recording.turn, batch, torch.ones_like(value))
+        compute(batch)  # warms up: kernels must be compiled before they are recorded
+        self.launch = Launch(compute, batch)
+        self._loss, self._counts, numbers, *self._gradients = self.launch.results
+        self.counts = self._counts
+        self.sender = Sender(checks, numbers) if checks else None
 
-    def value(self, batch: Points) -> list[Tensor]:
-        """Loss, weight, active and clamped."""
-        found = self.recording.value(batch)
-        if self.checks:
-            send(self.checks)
-        return found
+    def loss(self, batch: Points) -> Tensor:
+        """The loss; its counts are in `counts`, and its gradients stay here until the next turn."""
+        self.turn += 1
+        self.launch.replay(batch)
+        if self.sender is not None:
+            self.sender.send()
+        self.counts = self._counts.clone()
+        return self._loss.clone()
 
-    def gradients(self, turn: int, batch: Points, upstream: Tensor) -> list[Tensor | None]:
-        """One for the embeddings and each parameter; None where the loss does not depend on it."""
-        found = iter(self.recording.gradient(turn, batch, upstream))
+    def pulled(self, turn: int, batch: Points, upstream: Tensor) -> list[Tensor | None]:
+        """The gradients of the loss at `turn` for the embeddings and each parameter; None where the loss does not depend on it."""
+        if turn != self.turn:  # another one came in between
+            self.turn += 1
+            self.launch.replay(batch)
+        found = iter(torch._foreach_mul(self._gradients, upstream) if len(self._gradients) > 1 else [g * upstream for g in self._gradients])
         return [next(found) if depends else None for depends in self.depends]
 
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, step: _Step, objective: "Objective", reduction: Reduction, *tensors: Any) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, step: _Step, objective: "Objective", *tensors: Any) -> Tensor:
         ctx.save_for_backward(*tensors)  # with their graph, for second derivatives
-        batch = Points(*tensors[:3])
-        found = step.value(batch)
-        ctx.step, ctx.objective, ctx.reduction, ctx.turn = step, objective, reduction, step.recording.turn
-        ctx.mark_non_differentiable(*found[1:])
-        ctx.set_materialize_grads(False)
-        return tuple(found)
+        loss = step.loss(Points(*tensors[:3]))
+        ctx.step, ctx.objective, ctx.turn = step, objective, step.turn
+        return loss
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
-        tensors, given = ctx.saved_tensors, upstream[0]
-        if given is None:
-            return (None,) * (3 + len(tensors))
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Any, ...]:
+        tensors, step = ctx.saved_tensors, ctx.step
         batch, parameters = Points(*tensors[:3]), tensors[3:]
         if torch.is_grad_enabled():  # create_graph=True: evaluated again, with a graph
-            loss = reduce(ctx.objective.outcome(batch, None), ctx.reduction)
-            found = torch.autograd.grad(loss, [batch.embeddings, *parameters], given, create_graph=True, allow_unused=True)
+            loss = reduce(ctx.objective.evaluated(batch), step.reduction)
+            found = torch.autograd.grad(loss, [batch.embeddings, *parameters], upstream[0], create_graph=True, allow_unused=True)
         else:
-            found = ctx.step.gradients(ctx.turn, batch, given)
-        return None, None, None, found[0], None, None, *found[1:]
+            found = step.pulled(ctx.turn, batch, upstream[0])
+            if found[0] is not None and found[0].dtype != batch.embeddings.dtype:
+                found[0] = found[0].to(batch.embeddings.dtype)
+        return None, None, found[0], None, None, *found[1:]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from nearkin.compose.affinity import InnerProduct, SquaredEuclidean, unit
 from nearkin.compose.criterion import Choice
@@ -16,7 +17,7 @@ from nearkin.compose.derivatives import apply
 from nearkin.compose.metrics import ProductForm, product_form
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
-from nearkin.compose.relation import Layout
+from nearkin.compose.relation import Layout, related
 from nearkin.compose.routes import Composition
 from nearkin.compose.value_checks import checked, held, may_read
 from nearkin.kernels.autograd import soft_neighbors
@@ -38,7 +39,7 @@ def recorded(x: Tensor) -> bool:
 def stream(
     parts: Composition, batch: Points, references: Points | None, *, lookup: Lookup | None, engine: str, precision: str
 ) -> Outcome | None:
-    """The outcome by the kernels; `references` None means the batch's own points. None where classes are too large to list their pairs."""
+    """The outcome by the kernels; `references` None means the batch's own points. None where a matrix of pairs is small enough."""
     form, temperature = product_form(parts.affinity), float(parts.affinity.temperature)
     assert form is not None
     layout: Layout = parts.relation.layout(batch, batch if references is None else references)
@@ -57,7 +58,7 @@ def stream(
         skip = _own_positions(batch, references, where)
         listed = _positives(*layout.classes, skip) if may_read(queries) or (engine != "auto" and not recorded(queries)) else None
         if listed is None:
-            return None
+            return _in_blocks(parts, batch, batch if references is None else references)
         found = each(work._replace(listed=listed, skip=skip), temperature, evaluate)
         return where.trusted(found._replace(weight=found.weight * (listed >= 0).sum(1)))
     if layout.listed is None:
@@ -73,6 +74,29 @@ def stream(
     if layout.labels is not None:
         found = _by_class_where_known(work, layout.labels, found, lambda some: evaluate(some, criterion))
     return where.trusted(found)
+
+
+def _in_blocks(parts: Composition, batch: Points, references: Points) -> Outcome | None:
+    """A criterion that looks at one row at a time, for a block of queries after another; each block is computed again for the gradient.
+
+    Nothing is read back. None where one block holds all pairs, and while torch.compile records.
+    """
+    step = max(1, MOST_PAIRS // len(references.embeddings))
+    if len(batch.embeddings) <= step or torch.compiler.is_compiling():
+        return None
+    if batch.ids is None and references is batch:
+        batch = references = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
+
+    def block(start: int) -> Outcome:
+        rows = slice(start, start + step)
+        queries = Points(*(None if part is None else part[rows] for part in batch))  # type: ignore[arg-type]
+        affinity = parts.affinity(queries.embeddings, references.embeddings)
+        return parts.criterion(affinity, related(parts.relation, queries, references))  # type: ignore[no-any-return]
+
+    starts = range(0, len(batch.embeddings), step)
+    found = [checkpoint(block, start, use_reentrant=False, preserve_rng_state=False) for start in starts]
+    values, weight = (torch.cat(parts) for parts in list(zip(*found, strict=True))[:2])
+    return Outcome(values, weight, torch.stack([part.active for part in found]).sum())
 
 
 class _Where:
@@ -160,7 +184,7 @@ def _chosen(parts: Composition, form: ProductForm, batch: Points, references: Po
         here = slice(start, start + step)
         labels, ids = (None if part is None else part[here] for part in (batch.labels, batch.ids))
         block = Points(batch.embeddings[here], labels, ids)
-        found.append(parts.criterion.choose(affinity(block.embeddings, references.embeddings), parts.relation(block, references)))
+        found.append(parts.criterion.choose(affinity(block.embeddings, references.embeddings), related(parts.relation, block, references)))
     return found
 
 

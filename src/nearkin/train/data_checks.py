@@ -44,17 +44,25 @@ def share_with_positives(labels: Tensor, batch: int) -> float:
     return float((counts * (1 - missed)).sum() / counts.sum())
 
 
+def _drawn_share(labels: Tensor, sampler: Sampler) -> float:
+    """The share of the queries of the first batch that have a positive in it."""
+    _, of, counts = torch.unique(labels[next(iter(sampler.batches(0)))], return_inverse=True, return_counts=True)
+    return float((counts[of] > 1).double().mean())
+
+
 def sampler_warning(objective: Objective | WeightedSum, sampler: Sampler, train: Dataset) -> str | None:
     """What is wrong with this sampler for this objective, in words; None if nothing is."""
     in_batch = getattr(getattr(objective, "references", None), "from_batch", objective.supervision == "classes")
-    if not (isinstance(sampler, Shuffled) and in_batch and objective.supervision == "classes" and train.labels is not None):
+    if not (in_batch and objective.supervision == "classes" and train.labels is not None) or sampler.looks:
         return None
-    share = share_with_positives(train.labels, sampler.batch)
+    whole = isinstance(sampler, Shuffled)
+    share = share_with_positives(train.labels, sampler.batch) if whole else _drawn_share(train.labels, sampler)
     if share >= LEAST_SHARE:
         return None
     return (
         f"only about {100 * share:.0f}% of the queries of a batch have a positive: {sampler.batch} points are drawn from "
-        f"{len(torch.unique(train.labels)):,} classes, and the others are skipped; set sampler.name=per_class, a larger batch_size, or an "
+        f"{len(torch.unique(train.labels)):,} classes, and the others are skipped; set sampler.name=per_class with two or more of "
+        "a class (sampler.options.per_class), a larger batch_size, or an "
         "objective with class vectors such as arcface"
     )
 

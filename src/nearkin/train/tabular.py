@@ -149,8 +149,10 @@ class _Steps:
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches, each with the other rows that are drawn for it."""
         order = self.training[torch.randperm(len(self.training), generator=self.generator)]
+        start = 0
         for batch in order.tensor_split(self.count):
-            others = order[~torch.isin(order, batch)]
+            others = torch.cat([order[:start], order[start + len(batch) :]])
+            start += len(batch)
             most = min(round(self.schedule.reference_share * len(others)), MOST_REFERENCES)
             yield batch, others[torch.randperm(len(others), generator=self.generator)[:most]]
 

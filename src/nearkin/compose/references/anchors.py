@@ -47,6 +47,9 @@ class Anchors(References):
     def update(self, batch: Points) -> None:
         return None
 
+    def extra_repr(self) -> str:
+        return f"num_classes={len(self.vectors)}, dimension={self.vectors.shape[1]}"
+
     def known_classes(self) -> int:
         return len(self.vectors)
 

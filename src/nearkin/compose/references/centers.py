@@ -60,6 +60,9 @@ class Centers(References):
         total = torch.zeros_like(self.vectors).index_add_(0, batch.labels, x)
         self.vectors -= self.rate * (count[:, None] * self.vectors - total) / (1 + count[:, None])
 
+    def extra_repr(self) -> str:
+        return f"num_classes={len(self.vectors)}, dimension={self.vectors.shape[1]}, rate={self.rate}"
+
     def known_classes(self) -> int:
         return len(self.vectors)
 

@@ -89,6 +89,9 @@ class MemoryBank(References):
         fresh = copies @ fresh / copies.sum(1, keepdim=True)
         self.vectors[slots] = unit((1 - self.momentum) * self.vectors[slots] + self.momentum * fresh)
 
+    def extra_repr(self) -> str:
+        return f"size={len(self.vectors)}, dimension={self.vectors.shape[1]}, momentum={self.momentum}"
+
     def known_dimension(self) -> int:
         return self.vectors.shape[1]
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.references.abstract import References
 from nearkin.compose.validation import check_share, check_whole
+from nearkin.compose.value_checks import UNMOVED, warn_once
 
 
 class _Memory(References):
@@ -227,6 +228,10 @@ class MomentumQueue(References):
         self.momentum = check_share("momentum", momentum)
         self.copy = copy.deepcopy(network).requires_grad_(False)
         self.memory = CrossBatchMemory(size, dimension, delay, max_age)
+        self._unmoved = {
+            "queue.update(keys)": (0, 0),
+            "queue.follow(network)": (0, 0),
+        }  # calls since it moved something, and a count of moves
 
     @torch.no_grad()
     def keys(self, inputs: Tensor) -> Tensor:
@@ -242,8 +247,20 @@ class MomentumQueue(References):
         Tensor
             (n, d).
         """
+        if self.training and not torch.compiler.is_compiling():
+            self._expect("queue.update(keys)", self.memory.step)
+            self._expect("queue.follow(network)", *self.copy.parameters())
         forward: Callable[[Tensor], Tensor] = self.copy
         return forward(inputs)
+
+    def _expect(self, line: str, *state: Tensor) -> None:
+        """Warn, once, when many calls have left this state as it was."""
+        calls, before = self._unmoved[line]
+        now = sum(part._version for part in state)
+        self._unmoved[line] = (calls + 1 if now == before else 1), now
+        if state and self._unmoved[line][0] == UNMOVED:
+            words = f"MomentumQueue gave keys {UNMOVED} times and `{line}` was never called; add this line after `optimizer.step()`"
+            warn_once(f"MomentumQueue: {line}", f"{words}. This is said once.")
 
     def forward(self, batch: Points) -> Points:
         return self.memory(batch)  # type: ignore[no-any-return]
