@@ -23,6 +23,7 @@ from nearkin.models.mobilenet import MobileNetV2
 from nearkin.train import Run, override
 from nearkin.train.encoder import Start, start_of
 from nearkin.train.linear_map import Whitening
+from nearkin.train.recipes import in_bfloat16
 from nearkin.train.step import Step
 from nearkin.train.training import train
 from nearkin.train.tuning import add_checkpoints, blocks_of, choose_trained
@@ -312,6 +313,37 @@ def test_a_tuned_encoder_gets_a_careful_rate_unless_one_is_given(tmp_path, photo
         train(run, tmp_path / name, device="cpu", given=given)
         saved = json.loads((tmp_path / name / "run.json").read_text())
         assert saved["optimizer"]["name"] == name and saved["network"]["rate"] == rate
+
+
+@pytest.mark.parametrize(
+    ("tune", "on_gpu", "given", "expected"),
+    [
+        ("all", True, (), "bfloat16"),
+        ("lora", True, ("epochs",), "bfloat16"),
+        ("head", True, (), "float32"),
+        ("all", False, (), "float32"),
+        ("all", True, ("precision",), "float32"),
+        ("all", True, None, "float32"),
+    ],
+)
+def test_encoders_are_tuned_in_bfloat16_on_a_gpu_unless_the_precision_is_given(tune, on_gpu, given, expected):
+    run, notes = override(Run(), {"network.pretrained": "true", "network.tune": tune}), Notes()
+    assert in_bfloat16(run, on_gpu, given, notes).precision == expected
+    assert len(notes.lines) == (expected == "bfloat16") and not any("precision=float32" not in line for line in notes.lines)
+    assert in_bfloat16(override(Run(), {"network.tune": tune}), True, (), notes).precision == "float32"  # nothing pretrained
+
+
+def test_images_that_are_far_too_small_for_an_encoder_are_mentioned(tmp_path, weights):
+    generator = np.random.default_rng(0)
+    for label in ("red", "blue"):
+        (tmp_path / "tiny" / label).mkdir(parents=True)
+        for number in range(8):
+            Image.fromarray(generator.integers(0, 255, (8, 9, 3)).astype(np.uint8)).save(tmp_path / "tiny" / label / f"{number}.png")
+    for size, warned in ((SIDE, True), (24, False)):
+        notes = Notes()
+        train(settings(tmp_path / "tiny", weights, **{"data.size": str(size)}), tmp_path / f"m{size}", device="cpu", reporter=notes)
+        said = "warning: the short side of the images is 8 pixels (the median)"
+        assert any(said in line and "--from-scratch" in line for line in notes.lines) == warned
 
 
 def test_a_head_that_starts_from_the_map_ends_when_nothing_gets_better(tmp_path, photos, weights):

@@ -36,7 +36,7 @@ from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
 from nearkin.train.optimizers import set_rate
 from nearkin.train.rank_shards import mine, reads_own
-from nearkin.train.recipes import taken
+from nearkin.train.recipes import in_bfloat16, taken
 from nearkin.train.reporter import Log, Reporter, Silence
 from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.rows import RowTraining
@@ -178,7 +178,7 @@ def _trained(
         parts_of_data = by_feature if source is features else cut(run, source)
         if run.network.tune == "none" or (start is not None and run.network.tune == "head" and source.supervision == "ids"):
             return Frozen(run, folder, whole, parts_of_data, start, log).write()
-        run = taken(run, parts_of_data.train, given, log)
+        run = in_bfloat16(taken(run, parts_of_data.train, given, log), place.type == "cuda", given, log)
         if whole is not None and run.network.tune != "head":
             whole.about.pop("features")  # those of the body before it is trained
         parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head")
