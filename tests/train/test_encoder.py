@@ -84,6 +84,40 @@ def test_features_are_computed_once_and_only_the_head_is_trained(tmp_path, photo
     np.testing.assert_allclose(model.encode([path]), head.numpy(), atol=1e-4)
 
 
+def test_views_of_images_are_computed_once_and_a_step_takes_one_of_them(tmp_path, photos, weights, monkeypatch):
+    seen, read = [], []
+    passing, embed = MobileNetV2.forward, Step.embed
+    monkeypatch.setattr(MobileNetV2, "forward", lambda self, images: seen.append(len(images)) or passing(self, images))
+
+    def noted(self, ids, inputs=None):
+        read.extend(zip(ids.tolist(), self.read(ids), strict=True))
+        return embed(self, ids, inputs)
+
+    monkeypatch.setattr(Step, "embed", noted)
+    more = {"network.views": "3", "augment.name": "resized_crop", "epochs": "12", "data.test": "0", "data.validation": "0.25"}
+    for name in "ab":
+        seen.clear()
+        train(settings(photos, weights, **more), tmp_path / "runs" / name, device="cpu")
+        assert sum(seen) - (24 + 3 * 18 if name == "a" else 0) <= 2  # of the training part only, and once
+    views = [torch.stack([row for at, row in read if at == one]).unique(dim=0) for one in (0, 7)]
+    assert [len(some) for some in views] == [4, 4]
+    assert nearkin.load(tmp_path / "runs" / "b", device="cpu").encode([str(photos / "red" / "3.png")]).shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"augment.name": "crop_flip"}, r"augment 'crop_flip' changes inputs in every step, .* set network.views=8"),
+        ({"network.views": "2"}, r"network.views \(2\) are all equal without augmentation; set augment.name"),
+        ({"network.views": "2", "augment.name": "shift", "network.tune": "all"}, r"network.views \(2\) are for a frozen encoder"),
+        ({"network.views": "-1", "augment.name": "shift"}, r"network.views \(-1\)"),
+    ],
+)
+def test_views_and_augmentation_belong_together(more, message, tmp_path, photos, weights):
+    with pytest.raises(ValueError, match=message):
+        train(settings(photos, weights, **more), tmp_path / "m", device="cpu")
+
+
 def test_other_weights_and_other_files_are_other_features(tmp_path, photos, weights):
     train(settings(photos, weights), tmp_path / "r" / "a", device="cpu")
     other = tmp_path / "other.safetensors"
