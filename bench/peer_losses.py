@@ -29,7 +29,7 @@ TURNS, WARM = 15, 5  # on CUDA the third call of a size is recorded
 table.DIMENSION, table.CLASSES, table.DTYPE = 128, 64, torch.float32
 
 
-class NotMeasured(Exception):
+class NotMeasuredError(Exception):
     """Their loss does not run on this device."""
 
 
@@ -56,7 +56,7 @@ def measured(entry: table.Entry, n: int, device: str) -> dict[str, float]:
         theirs, ours = entry.check(table.Batch(z, labels, labels))
         timed(theirs, z)
     except (TypeError, RuntimeError, ValueError) as error:
-        raise NotMeasured(f"{str(error).splitlines()[0]}") from error
+        raise NotMeasuredError(f"{str(error).splitlines()[0]}") from error
     for loss in (theirs, ours) * WARM:
         timed(loss, z)
     turns = [(timed(theirs, z), timed(ours, z)) for _ in range(TURNS)]
@@ -82,7 +82,7 @@ def main() -> None:
         for n in arguments.sizes:
             try:
                 rounds = [measured(entry, n, arguments.device) for _ in range(arguments.rounds)]
-            except NotMeasured as error:
+            except NotMeasuredError as error:
                 print(f"{entry.theirs:36}{n:6}  not measured: {error}", flush=True)
                 continue
             row = sorted(rounds, key=lambda one: one["ratio"])[arguments.rounds // 2]

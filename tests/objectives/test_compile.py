@@ -1,14 +1,15 @@
 """torch.compile takes every objective as one graph, for any batch size, and computes what the objective computes without it."""
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch._dynamo.testing import CompileCounter
+from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 
 from bench.catalog import CLASSES, DIMENSION, SIZE, Batch, Case, batch, cases, leaves
-from nearkin.compose import routes, value_checks
+from nearkin.compose import SquaredEuclidean, routes, value_checks
 from nearkin.compose.points import Points
 from nearkin.objectives import (
     NCA,
@@ -20,6 +21,7 @@ from nearkin.objectives import (
     NPair,
     Softmax,
     Triplet,
+    one_operator,
 )
 
 every = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
@@ -91,8 +93,66 @@ def test_one_graph_for_any_size_of_every_objective(case: Case) -> None:
     objective, counter = case.build(), CompileCounter()
     compared(objective, counter, (32, 24, 40, 34))
     assert counter.frame_count <= 2, "one graph for the first size, and one for all others"
-    last = objective.last["softmax"] if case.name == "CenterLoss" else objective.last
+    last = objective.last
+    while isinstance(last, dict):  # of a weighted sum
+        last = next(iter(last.values()))
     assert last.queries == 34
+
+
+@pytest.fixture
+def everyday(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU counts as a device that waits for the host."""
+    monkeypatch.setattr(one_operator, "DEVICES", frozenset(["cpu"]))
+
+
+ONE = ("NCA", "NCARegression", "ArcFace", "InstanceDiscrimination", "PrecisionAtK", "CenterLoss")
+
+
+@pytest.mark.parametrize("case", [case for case in cases(options=False) if case.name in ONE], ids=lambda case: case.name)
+def test_everyday_batches_are_one_operator(case: Case, everyday: None) -> None:
+    """Values, gradients, counts and the state that moves, with one graph for the first size and one for all others."""
+    objective, counter = case.build(), CompileCounterWithBackend("aot_eager")
+    compared(objective, counter, (32, 32, 24, 40))
+    assert counter.frame_count <= 2
+    names = [str(node.target) for graph in counter.graphs for node in graph.graph.nodes if node.op == "call_function"]
+    assert sum("autograd_function_apply" in name for name in names) >= 1 and not any("mm" in name for name in names)
+
+
+def test_settings_that_change_are_seen_by_the_operator_and_copies_are_their_own(everyday: None) -> None:
+    objective, some = NCA(), batch("classes", 12)
+    compiled = torch.compile(objective, fullgraph=True, backend="aot_eager")
+    live = some.embeddings.requires_grad_()
+    torch.testing.assert_close(compiled(live, some.labels), NCA()(live, some.labels))
+    objective.affinity = SquaredEuclidean(0.1)
+    torch.testing.assert_close(compiled(live, some.labels), NCA(temperature=0.1)(live, some.labels))
+    other = copy.deepcopy(objective)
+    other.affinity = SquaredEuclidean(3.0)
+    copied = torch.compile(other, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(copied(live, some.labels), NCA(temperature=3.0)(live, some.labels))
+    torch.testing.assert_close(compiled(live, some.labels), NCA(temperature=0.1)(live, some.labels))
+    assert objective.last is not None and objective.last.valid == 12
+
+
+def test_wrong_values_are_errors_in_words_inside_of_the_operator(everyday: None) -> None:
+    some = batch("classes", 12)
+    softmax = torch.compile(Softmax(3, DIMENSION), fullgraph=True, backend="aot_eager")
+    live = some.embeddings.requires_grad_()
+    with pytest.raises(ValueError, match="labels run from 0 to 3, but this objective was built for the classes 0 to 2"):
+        softmax(live, some.labels)
+    with pytest.raises(ValueError, match="labels has 11 entries for 12 embeddings"):
+        softmax(live, some.labels[:11])
+    assert softmax(live, some.labels % 3).isfinite()
+
+
+def test_half_precision_goes_in_and_its_gradient_comes_out(everyday: None) -> None:
+    objective, some = NCA(), batch("classes", 12)
+    live, plain = (some.embeddings.half().requires_grad_() for _ in range(2))
+    loss = torch.compile(objective, fullgraph=True, backend="aot_eager")(live, some.labels)
+    expected = objective(plain, some.labels)
+    (2.0**10 * loss).backward()
+    (2.0**10 * expected).backward()
+    assert loss.dtype == torch.float32 and live.grad is not None and live.grad.dtype == torch.float16
+    torch.testing.assert_close([loss.detach(), live.grad], [expected.detach(), plain.grad])
 
 
 STREAMED = {

@@ -242,7 +242,7 @@ def _in_float64(queries: Tensor, references: Tensor, temperature: float) -> Tens
 SAME = 2.0**-48  # of the squared lengths: below, two points are one to rounding
 
 
-def _doubled(queries: Tensor, references: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+def _doubled(queries: Tensor, references: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor | None]:
     """Minus the distances over the temperature (n, m) in float32; both sides in float64, around the mean of the references."""
     center = (queries if references is None else references).double().mean(0)
     q = queries - center
@@ -251,14 +251,14 @@ def _doubled(queries: Tensor, references: Tensor | None, temperature: float) -> 
     lengths = mine[:, None] + (mine if references is None else r.square().sum(1))  # (n, m)
     squared = torch.addmm(lengths, q, r.T, alpha=-2)
     squared = torch.where(squared > SAME * lengths, squared, 0.0)
-    return (squared.sqrt() * (-1 / temperature)).float(), q, r
+    return (squared.sqrt() * (-1 / temperature)).float(), q, None if references is None else r
 
 
 class _DistanceInFloat64(torch.autograd.Function):
-    """Minus distances that were found before, and their gradient by products in float64: differences of all pairs would take n m d numbers."""
+    """Minus distances that were found before, and their gradient by products in float64: differences would take n m d numbers."""
 
     @staticmethod
-    def forward(queries: Tensor, references: Tensor | None, minus: Tensor, q: Tensor, r: Tensor, temperature: float) -> Tensor:
+    def forward(queries: Tensor, references: Tensor | None, minus: Tensor, q: Tensor, r: Tensor | None, temperature: float) -> Tensor:
         return minus.view_as(minus)
 
     @staticmethod
@@ -276,7 +276,7 @@ class _DistanceInFloat64(torch.autograd.Function):
         pull = torch.where(minus < 0, upstream[0].double() / minus, 0.0) / ctx.temperature**2  # over minus the distance, twice
         if references is None:
             pull = pull + pull.T
-        mine = q * pull.sum(1)[:, None] - pull @ r
+        mine = q * pull.sum(1)[:, None] - pull @ (q if references is None else r)
         theirs = None if references is None else (r * pull.sum(0)[:, None] - pull.T @ q).float()
         return mine.float(), theirs, None, None, None, None
 

@@ -46,40 +46,73 @@ def checked_range(kind: str, numbers: Tensor, about: str, bound: int) -> Tensor:
 def checked(kind: str, facts: Sequence[Tensor], about: str, bound: float = 0.0) -> Tensor | None:
     """Check the numbers of a `kind` of `VERDICTS`, now or as soon as they have arrived.
 
-    Under torch.compile it returns a 0 that must be added to something that is used, or the graph would drop the check; see `held`.
+    Under torch.compile, unless the checks are collected, it returns a 0 that must be added to something that is used, or the graph would
+    drop the check; see `held`.
     """
+    check = Check(facts, kind, about, bound)
     if torch.compiler.is_compiling():
-        found: Tensor = inspect(list(facts), kind, about, bound)
-        return found
-    _inspect(facts, kind, about, bound)
+        if not _collections:
+            return inspected([check])
+        _collections[-1].append(check)
+    else:
+        _inspect(check)
     return None
 
 
 def held(x: Tensor, zero: Tensor | None) -> Tensor:
     """Return x, which takes the check that gave `zero` along into a graph of torch.compile."""
-    return x if zero is None else x + zero
+    return x if zero is None else x + zero.to(x.dtype)
 
 
-@torch.library.custom_op("nearkin::inspect", mutates_args=())
-def inspect(facts: list[Tensor], kind: str, about: str, bound: float) -> Tensor:
-    """The check as an operator."""
-    _inspect(facts, kind, about, bound)
-    return torch.zeros((), dtype=torch.int64, device=facts[0].device)
+def inspected(checks: "Sequence[Check]") -> Tensor | None:
+    """Inspect all collected checks by one operator of a graph of torch.compile; the 0 it returns is for `held`."""
+    if not checks:
+        return None
+    kinds, abouts, bounds = [c.kind for c in checks], [c.about for c in checks], [float(c.bound) for c in checks]
+    zero: Tensor = torch.ops.nearkin.inspect(numbers_of(checks), kinds, abouts, bounds, [len(c.facts) for c in checks])
+    return zero
 
 
-@inspect.register_fake
-def _(facts: list[Tensor], *_: Any) -> Tensor:
-    return torch.zeros((), dtype=torch.int64, device=facts[0].device)
+def _inspect_numbers(numbers: Tensor, kinds: list[str], abouts: list[str], bounds: list[float], counts: list[int]) -> Tensor:
+    sender = Sender(list(zip(kinds, abouts, bounds, counts, strict=True)), numbers)
+    if numbers.device.type in READ_FROM:
+        sender.verdict(numbers.tolist(), "")
+    elif numbers.is_cuda and not torch.cuda.is_current_stream_capturing():
+        sender.send()
+    return numbers.new_zeros(())
 
 
-def _inspect(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
-    check = Check(facts, kind, about, bound)
-    if facts[0].device.type in READ_FROM:
-        VERDICTS[kind](Found([float(fact) for fact in facts], about, bound))
+def _inspect_nothing(numbers: Tensor, *_: Any) -> Tensor:
+    return numbers.new_zeros(())
+
+
+_operators: Any = torch.library.Library("nearkin", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+def define_operator(schema: str, function: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+    """Define an operator for graphs of torch.compile: what it computes, and the shapes that it returns.
+
+    By the lower interface of torch.library, for `custom_op` takes ten times as long to call.
+    """
+    name = schema[: schema.index("(")]
+    _operators.define(schema)
+    _operators.impl(name, function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"nearkin::{name}", shapes, lib=_operators)
+
+
+define_operator(
+    "inspect(Tensor numbers, str[] kinds, str[] abouts, float[] bounds, int[] counts) -> Tensor", _inspect_numbers, _inspect_nothing
+)
+
+
+def _inspect(check: "Check") -> None:
+    first = check.facts[0]
+    if first.device.type in READ_FROM:
+        VERDICTS[check.kind](Found([float(fact) for fact in check.facts], check.about, check.bound))
     elif _collections:
         _collections[-1].append(check)
-    elif facts[0].is_cuda and not torch.cuda.is_current_stream_capturing():  # a capture allows no questions about earlier events
-        Sender([check], numbers_of([check])).send()
+    elif first.is_cuda and not torch.cuda.is_current_stream_capturing():  # a capture allows no questions about earlier events
+        Sender([check.words()], numbers_of([check])).send()
 
 
 class Check(NamedTuple):
@@ -89,6 +122,10 @@ class Check(NamedTuple):
     kind: str
     about: str
     bound: float
+
+    def words(self) -> tuple[str, str, float, int]:
+        """What a verdict needs beside the numbers: kind, about, bound, and how many numbers it takes."""
+        return self.kind, self.about, self.bound, len(self.facts)
 
 
 _collections: list[list[Check]] = []  # of computations that are being recorded
@@ -122,9 +159,8 @@ class Found(NamedTuple):
 class Sender:
     """Copies the numbers of checks to the host behind the computation that wrote them, every time into memory that is free again."""
 
-    def __init__(self, checks: Sequence[Check], numbers: Tensor) -> None:
-        self.numbers = numbers
-        self.checks = [(check.kind, check.about, check.bound, len(check.facts)) for check in checks]  # not the facts: they stay in a graph
+    def __init__(self, checks: Sequence[tuple[str, str, float, int]], numbers: Tensor) -> None:
+        self.checks, self.numbers = checks, numbers
         self.free: list[tuple[Tensor, Any]] = []  # pinned memory, and the event behind a copy to it
 
     def send(self) -> None:
@@ -139,11 +175,11 @@ class Sender:
         there.record()
         _sent.append(_Sent(mine, there, self))
 
-    def verdict(self, numbers: list[float]) -> None:
+    def verdict(self, numbers: list[float], when: str) -> None:
         """Raise the error, or warn, of what is wrong with these numbers."""
         start = 0
         for kind, about, bound, count in self.checks:
-            VERDICTS[kind](Found(numbers[start : start + count], about, bound, " of an earlier call"))
+            VERDICTS[kind](Found(numbers[start : start + count], about, bound, when))
             start += count
 
 
@@ -165,7 +201,7 @@ def look_at_arrived() -> None:
         numbers = sent.numbers.tolist()
         sent.sender.free.append((sent.numbers, sent.there))
         try:
-            sent.sender.verdict(numbers)
+            sent.sender.verdict(numbers, " of an earlier call")
         except ValueError:
             _sent.clear()  # one error for what is wrong with one call
             raise

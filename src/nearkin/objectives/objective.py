@@ -13,8 +13,8 @@ from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.references import References
 from nearkin.compose.relation import Supervision
-from nearkin.compose.value_checks import UNMOVED, warn_once
-from nearkin.objectives import inputs
+from nearkin.compose.value_checks import UNMOVED, collected, held, inspected, warn_once
+from nearkin.objectives import inputs, one_operator
 from nearkin.objectives.recorded import replayed
 
 
@@ -165,6 +165,14 @@ class Objective(nn.Module, ABC):
     # Of the last call: weight, active and clamped, a plain tuple, which torch.compile can keep; of a recorded step one tensor (n + 2,).
     _counts: tuple[Tensor, Tensor, Tensor | None] | Tensor | None = None
     _unmoved: tuple[int, int] = (0, 0)  # calls with a gradient since the state last moved, and the versions of that state
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number = one_operator.numbered(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._number = one_operator.numbered(self)  # a copy is another objective
 
     @property
     def last(self) -> Last | None:
@@ -338,6 +346,10 @@ class Objective(nn.Module, ABC):
             Once, if a batch holds one class only, so that its loss is 0; and once, if the objective has state that
             `update` should move and it never did.
         """
+        if torch.compiler.is_compiling() and one_operator.takes(embeddings, labels, ids, references, reduction):
+            parameters = [one for one in self.parameters() if one.requires_grad]
+            loss, self._counts = one_operator.evaluated(self._number, Points(embeddings, labels, ids), reduction, parameters)
+            return loss
         inputs.check_reduction(reduction)
         inputs.check_not_mapped(embeddings)
         kind = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"
@@ -353,6 +365,13 @@ class Objective(nn.Module, ABC):
         if references is None and (found := replayed(self, batch, reduction)) is not None:
             loss, self.__dict__["_counts"] = found  # past nn.Module, whose setter takes longer than a launch
             return loss
+        if torch.compiler.is_compiling():
+            with collected() as checks:
+                loss = self._evaluated(batch, references, reduction)
+            return held(loss, inspected(checks))
+        return self._evaluated(batch, references, reduction)
+
+    def _evaluated(self, batch: Points, references: Points | None, reduction: Reduction) -> Tensor:
         batch = self._valued(batch)
         if references is not None:
             references = inputs.check_references(references, batch, self.supervision)

@@ -29,33 +29,37 @@ if TYPE_CHECKING:
 MOST_POINTS = 4096  # above, the arithmetic takes longer than the launches
 MOST_BYTES = 2**29  # that one recording may keep
 KEPT, MOST_CAPTURES = 8, 32  # recordings of an objective at a time, and ever: batches of always other sizes are not worth recording
-NOT_SETTINGS = frozenset([*vars(nn.Module()), "_counts", "_unmoved"])
+NOT_SETTINGS = frozenset([*vars(nn.Module()), "_counts", "_unmoved", "_number"])
 
 _known: "WeakKeyDictionary[Objective, _Recordings]" = WeakKeyDictionary()
 
 
 def replayed(objective: "Objective", batch: Points, reduction: Reduction) -> tuple[Tensor, Tensor] | None:
     """Loss, and its counts as one tensor (active, clamped, weights), of a step that was recorded; None if it was not, or not yet."""
-    x = batch.embeddings
-    if torch.compiler.is_compiling() or not x.is_cuda or not x.requires_grad or len(x) > MOST_POINTS or reduction == "none":
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not batch.embeddings.requires_grad:
         return None
-    if _other_rules_hold():
-        return None
-    recordings = _known.get(objective)
-    if recordings is None:
-        recordings = _known[objective] = _Recordings()
-    step = recordings.find(objective, batch, reduction)
+    step = step_of(objective, batch, reduction)
     if step is None:
         return None
     loss: Tensor = apply(_Replay, step, objective, *batch, *step.parameters)
     return loss, step.counts
 
 
+def step_of(objective: "Objective", batch: Points, reduction: Reduction) -> "_Step | None":
+    """The recorded step of a batch of which only types and shapes have been checked; None if there is none, or not yet."""
+    x = batch.embeddings
+    if not x.is_cuda or len(x) > MOST_POINTS or reduction == "none" or _other_rules_hold():
+        return None
+    recordings = _known.get(objective)
+    if recordings is None:
+        recordings = _known[objective] = _Recordings()
+    return recordings.find(objective, batch, reduction)
+
+
 def _other_rules_hold() -> bool:
-    """Whether torch is transforming, recording or sharing this computation with other processes, or needs no gradient."""
+    """Whether torch is transforming, recording or sharing this computation with other processes."""
     return (
-        not torch.is_grad_enabled()
-        or torch._C._are_functorch_transforms_active()
+        torch._C._are_functorch_transforms_active()
         or torch.cuda.is_current_stream_capturing()
         or (torch.distributed.is_available() and torch.distributed.is_initialized())
     )
@@ -154,15 +158,21 @@ def with_own_leaves(objective: nn.Module) -> Iterator[list[Tensor]]:
 
     The parameters themselves may already be leaves of a graph that the caller keeps, on another stream, at which a recording would wait.
     """
-    holders = [(inner._parameters, dict(inner._parameters)) for inner in objective.modules()]
+    holders: list[tuple[dict[str, Any], dict[str, Any]]] = [(inner._parameters, dict(inner._parameters)) for inner in objective.modules()]
     aliases = {p: p.data.requires_grad_(p.requires_grad) for p in objective.parameters()}
     try:
         for holder, own in holders:
-            holder.update({name: None if p is None else aliases[p] for name, p in own.items()})  # type: ignore[arg-type]
+            holder.update({name: None if p is None else aliases[p] for name, p in own.items()})
         yield [alias for alias in aliases.values() if alias.requires_grad]
     finally:
         for holder, own in holders:
             holder.update(own)
+
+
+def packed(weight: Tensor, active: Tensor, clamped: Tensor | None) -> Tensor:
+    """(n + 2,) the counts of a step as one tensor: active, clamped, weights."""
+    lowered = torch.zeros_like(active) if clamped is None else clamped
+    return torch.cat([active.detach().double()[None], lowered.double()[None], weight.detach().double()])
 
 
 class _Step:
@@ -171,6 +181,7 @@ class _Step:
     def __init__(self, objective: "Objective", batch: Points, reduction: Reduction) -> None:
         self.parameters = [one for one in objective.parameters() if one.requires_grad]
         self.reduction, self.turn = reduction, 0
+        self._embeddings = batch.embeddings.detach()
         self.depends: list[bool] = []  # whether the loss depends on the embeddings and on each parameter
         checks: list[Check] = []
 
@@ -184,8 +195,7 @@ class _Step:
                 loss = reduce(outcome, reduction)
                 found = torch.autograd.grad(loss, [x, *leaves], allow_unused=True)
             self.depends = [gradient is not None for gradient in found]
-            clamped = torch.zeros_like(outcome.active) if outcome.clamped is None else outcome.clamped
-            counts = torch.cat([outcome.active.double()[None], clamped.double()[None], outcome.weight.detach().double()])
+            counts = packed(*outcome[1:])
             numbers = numbers_of(checks) if checks else counts[:0]
             return loss.detach(), counts, numbers, *[gradient for gradient in found if gradient is not None]
 
@@ -193,7 +203,7 @@ class _Step:
         self.launch = Launch(compute, batch)
         self._loss, self._counts, numbers, *self._gradients = self.launch.results
         self.counts = self._counts
-        self.sender = Sender(checks, numbers) if checks else None
+        self.sender = Sender([check.words() for check in checks], numbers) if checks else None
 
     def loss(self, batch: Points) -> Tensor:
         """The loss; its counts are in `counts`, and its gradients stay here until the next turn."""
@@ -203,6 +213,14 @@ class _Step:
             self.sender.send()
         self.counts = self._counts.clone()
         return self._loss.clone()
+
+    def copied(self) -> list[Tensor]:
+        """The gradients of the last loss for the embeddings and each parameter, zero where it does not depend on one."""
+        found, shapes = iter(self._gradients), [self._embeddings, *self.parameters]
+        return [
+            next(found).clone(memory_format=torch.contiguous_format) if depends else torch.zeros_like(like)
+            for depends, like in zip(self.depends, shapes, strict=True)
+        ]
 
     def pulled(self, turn: int, batch: Points, upstream: Tensor) -> list[Tensor | None]:
         """The gradients of the loss at `turn` for the embeddings and each parameter; None where the loss does not depend on it."""
