@@ -16,10 +16,11 @@ demo: $(DEMO)
 	$(BIN)/nearkin demo
 	@echo "nearkin is installed in .venv: run . .venv/bin/activate once, then the commands above."
 
-# One thread a worker; three workers share two cores, for many tests wait for servers, browsers and other processes.
+# One thread a worker; three workers share two cores, for many tests wait for servers, browsers and other processes. Each takes tests that
+# follow one another, so that what the tests of a file share is made once.
 test: export OMP_NUM_THREADS := 1
 test: $(READY)
-	$(BIN)/python -m pytest -n 3 -m "not soak"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not soak"
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -58,7 +59,7 @@ soak: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OLDEST) scikit-learn==1.5.0
 	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimators/estimator_checks.py
 
-# The tests of scikit-learn and metric-learn, with our estimators in the place of theirs; downloads the source of metric-learn.
+# The tests of scikit-learn, metric-learn and pytorch-metric-learning, with ours in the place of theirs; downloads the last two.
 peers: $(READY)
 	PYTHONPATH=$(CURDIR)/src:$(CURDIR) $(BIN)/python -m tests.peers.run
 	$(BIN)/python -m pytest tests/peers

@@ -1,7 +1,7 @@
 """From photographs to a model with a frozen encoder: the first time against one bare pass, the second time, and up to the explorer page.
 
-    python -m bench.encoders PHOTOS --weights mobilenet_v2-b0353104.pth --count 5000 --out docs/bench-encoders.json
-    python -m bench.encoders cub200 --weights mobilenet_v2-b0353104.pth --count 2000 --kinds 20 --out docs/bench-encoders-2000.json
+    python -m bench.encoders PHOTOS --weights mobilenet_v2-b0353104.pth --count 5000 --out encoders-5000.json
+    python -m bench.encoders cub200 --weights mobilenet_v2-b0353104.pth --count 2000 --kinds 20 --out docs/bench-encoders.json
 
 A bare pass decodes every image and runs the encoder over it, with the same loader and threads, and keeps nothing. Every command is a
 process of its own; its CPU seconds are those of all its processes. With --kinds, the classes are the most frequent last words of the

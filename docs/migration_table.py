@@ -212,7 +212,7 @@ def angular(b: Batch) -> tuple[Loss, Loss]:
 SKIPPED = "not here: "
 LOSSES = [
     Entry("AngularLoss", "Angular(45)", "on unit vectors; theirs does not normalize the negatives", angular),
-    Entry("ArcFaceLoss", "ArcFace", "margins in radians here, in degrees there", head("ArcFaceLoss", "W", lambda: o.ArcFace(CLASSES, DIMENSION, 0.5), margin=math.degrees(0.5))),
+    Entry("ArcFaceLoss", "ArcFace", "margins in radians here, in degrees there; up to an angle of pi - margin to the own class: beyond it theirs costs less the farther away", head("ArcFaceLoss", "W", lambda: o.ArcFace(CLASSES, DIMENSION, 0.5), margin=math.degrees(0.5))),
     Entry("CircleLoss", "Circle", "", plain("CircleLoss", o.Circle)),
     Entry("ContrastiveLoss", "NeighborhoodObjective(InBatch(), Normalized(Euclidean()), SameLabel(), BalancedPairs())", "`Contrastive` squares, as the paper does", plain("ContrastiveLoss", lambda: composed(c.Normalized(c.Euclidean()), c.BalancedPairs()))),
     Entry("CosFaceLoss", "CosFace", "", head("CosFaceLoss", "W", lambda: o.CosFace(CLASSES, DIMENSION))),
@@ -243,7 +243,7 @@ LOSSES = [
     Entry("SmoothAPLoss", "SmoothAP", "theirs is wrong unless labels are sorted and there are as many classes as samples of each; and it ranks the query itself"),
     Entry("SoftTripleLoss", "SoftTriple(merge=0)", "ours merges unneeded proxies by default, as the paper does", head("SoftTripleLoss", "fc", lambda: o.SoftTriple(CLASSES, DIMENSION, 10, merge=0.0), several=10)),
     Entry("SphereFaceLoss", "SphereFace(base=0, lambda_min=0)", "by default ours anneals the margin as its authors do", head("SphereFaceLoss", "W", lambda: o.SphereFace(CLASSES, DIMENSION, base=0.0, lambda_min=0.0))),
-    Entry("SubCenterArcFaceLoss", "SubCenterArcFace", "ours holds the proxies of a class in one row", head("SubCenterArcFaceLoss", "W", lambda: o.SubCenterArcFace(CLASSES, DIMENSION, 3, 0.5), several=3, margin=math.degrees(0.5))),
+    Entry("SubCenterArcFaceLoss", "SubCenterArcFace", "ours holds the proxies of a class in one row; as ArcFaceLoss", head("SubCenterArcFaceLoss", "W", lambda: o.SubCenterArcFace(CLASSES, DIMENSION, 3, 0.5), several=3, margin=math.degrees(0.5))),
     Entry("SupConLoss", "SupCon", "", plain("SupConLoss", o.SupCon)),
     Entry("ThresholdConsistentMarginLoss", "", SKIPPED + "an addition to other losses; write it as a criterion"),
     Entry("TripletMarginLoss", 'Triplet("uniform")', "with `MeanReducer` and classes of one size: ours is a mean over queries, theirs by default over active triplets", triplet_margin),

@@ -64,7 +64,7 @@ def run_of(method: str, images: Dataset, seed: int, arguments: Namespace) -> Run
 def tuned(method: str, images: Dataset, seed: int, arguments: Namespace) -> Callable[[Tensor], Tensor]:
     """Train a row; returns its embedding of images."""
     assert images.labels is not None
-    there, labels = images.labels.unique(return_inverse=True)  # no proxies for classes of other parts
+    there, labels = torch.unique(images.labels, return_inverse=True)  # no proxies for classes of other parts
     images = replace(images, labels=labels, classes=tuple(images.classes[at] for at in there.tolist()))
     run, device = run_of(method, images, seed, arguments), device_of(arguments)
     network = (_with_losses(method) if method in LOSSES else _ours)(run, images, device)
@@ -74,7 +74,7 @@ def tuned(method: str, images: Dataset, seed: int, arguments: Namespace) -> Call
 @torch.no_grad()
 def embedded(network: nn.Module, prepare: Prepare, device: torch.device, pixels: Tensor) -> Tensor:
     """The embeddings of images."""
-    return torch.cat([network(prepare(some.to(device))).float().cpu() for some in torch.split(pixels, CHUNK)])
+    return torch.cat([network(prepare(some.to(device))).float() for some in torch.split(pixels, CHUNK)])
 
 
 def _ours(run: Run, images: Dataset, device: torch.device) -> nn.Module:
@@ -88,7 +88,6 @@ def _with_losses(method: str) -> Callable[[Run, Dataset, torch.device], nn.Modul
 
     def fitted(run: Run, images: Dataset, device: torch.device) -> nn.Module:
         assert images.labels is not None and isinstance(images.inputs, Tensor)
-        library("pytorch-metric-learning", "pytorch_metric_learning")
         network = build_whole(run, images, device).network
         loss, miner = LOSSES[method](int(images.labels.max()) + 1, run.network.dimension)
         loss, labels = loss.to(device), images.labels.to(device)
@@ -122,22 +121,20 @@ def _with_losses(method: str) -> Callable[[Run, Dataset, torch.device], nn.Modul
     return fitted
 
 
-def _multi_similarity(_: int, __: int) -> tuple[Any, Any]:
-    from pytorch_metric_learning import losses, miners
+def _part(name: str) -> Any:
+    return library("pytorch-metric-learning", f"pytorch_metric_learning.{name}")
 
-    return losses.MultiSimilarityLoss(), miners.MultiSimilarityMiner()
+
+def _multi_similarity(_: int, __: int) -> tuple[Any, Any]:
+    return _part("losses").MultiSimilarityLoss(), _part("miners").MultiSimilarityMiner()
 
 
 def _triplet(_: int, __: int) -> tuple[Any, Any]:
-    from pytorch_metric_learning import losses, miners
-
-    return losses.TripletMarginLoss(), miners.TripletMarginMiner(type_of_triplets="semihard")
+    return _part("losses").TripletMarginLoss(), _part("miners").TripletMarginMiner(type_of_triplets="semihard")
 
 
 def _proxy_anchor(classes: int, dimension: int) -> tuple[Any, Any]:
-    from pytorch_metric_learning import losses
-
-    return losses.ProxyAnchorLoss(classes, dimension), None
+    return _part("losses").ProxyAnchorLoss(classes, dimension), None
 
 
 LOSSES: Mapping[str, Callable[[int, int], tuple[Any, Any]]] = {

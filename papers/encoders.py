@@ -85,7 +85,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--data-root", default="data", metavar="FOLDER")
     made.add_argument("--encoder", default="mobilenet-v2", metavar="NAME")
     made.add_argument("--weights", metavar="FILE")
-    made.add_argument("--crop", type=float, metavar="SHARE", help="share of the short side that is cut out (default: the encoder's)")
+    made.add_argument("--crop", type=float, default=1.0, metavar="SHARE", help="share of the short side that is cut out (default: all)")
     made.add_argument("--sets", default=",".join(SETS), metavar="NAMES")
     made.add_argument("--methods", metavar="NAMES", help=f"rows (default: those on frozen features; others are {', '.join(TUNED)})")
     made.add_argument("--device", metavar="DEVICE")
@@ -122,7 +122,9 @@ def kept_features(place: Path) -> Dataset:
     """The features of a set."""
     with np.load(place, allow_pickle=False) as held:
         labels = torch.from_numpy(held["labels"])
-        return Dataset(place.stem, torch.from_numpy(held["features"]), labels=labels, classes=tuple(map(str, labels.unique().tolist())))
+        return Dataset(
+            place.stem, torch.from_numpy(held["features"]), labels=labels, classes=tuple(map(str, torch.unique(labels).tolist()))
+        )
 
 
 def features_of(folder: Path, arguments: Any) -> Dataset:
@@ -189,10 +191,17 @@ def rows_of(part: Dataset) -> Tensor:
 
 def scored(task: Task, encode: Callable[[Tensor], Tensor]) -> dict[str, float]:
     """1-NN and MAP@R on the test part, against the training part or, for unseen classes, against itself."""
-    queries = Points(unit_length(encode(rows_of(task.test))), task.test.labels, task.test.ids + len(task.train))
-    known = Points(unit_length(encode(rows_of(task.train))), task.train.labels, task.train.ids) if task.seen else None
+    queries = _points(task.test, encode, len(task.train))
+    known = _points(task.train, encode) if task.seen else None
     found = {**classification(queries, known, cosine(), (1,)), **retrieval(queries, known, cosine(), (1,))}
     return {name: round(found[name].value, 4) for name in ("1-nn", "map@r")}
+
+
+def _points(part: Dataset, encode: Callable[[Tensor], Tensor], after: int = 0) -> Points:
+    """A part as it is embedded, where it was embedded; its ids follow those of `after` other points."""
+    found = unit_length(encode(rows_of(part)))
+    assert part.labels is not None
+    return Points(found, part.labels.to(found.device), (part.ids + after).to(found.device))
 
 
 def _frozen(task: Task, _: int) -> dict[str, float]:
@@ -283,7 +292,8 @@ ABOUT = {
 def page_of(saved: dict[str, Any]) -> str:
     """The page: a table for each set and protocol, mean and standard deviation over the seeds."""
     text = "# Pretrained encoders\n\n" + (__doc__ or "").partition("Protocol. ")[2].strip() + "\n\n"
-    text += "Mean and standard deviation over the seeds that were run, in percent. MobileNetV2, pretrained on ImageNet by torchvision.\n"
+    text += "Mean and standard deviation over the seeds that were run, in percent. MobileNetV2, pretrained on ImageNet by torchvision;\n"
+    text += "of a photograph, the square in the middle with the whole short side is read.\n"
     groups = list(dict.fromkeys("/".join(key.split("/")[:3]) for key in saved))
     for group in sorted(groups):
         name, kind, labels = group.split("/")

@@ -21,6 +21,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
@@ -154,6 +155,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--data-root", default="data", metavar="FOLDER")
     made.add_argument("--encoder", default="mobilenet-v2", metavar="NAME")
     made.add_argument("--weights", metavar="FILE")
+    made.add_argument("--crop", type=float, metavar="SHARE", help="share of the short side that is cut out (default: the encoder's)")
     made.add_argument("--device", metavar="DEVICE")
     made.add_argument("--epochs", type=int, default=10, metavar="N")
     made.add_argument("--batch", type=int, default=128, metavar="N", help="images of a step (default: %(default)s)")
@@ -172,6 +174,7 @@ def settings_of(arguments: Namespace) -> tuple[Run, int]:
     precision = "bfloat16" if device_of(arguments).type == "cuda" else "float32"
     run = override(Run(), {"network.pretrained": "true", "precision": precision, **SHARED, "batch_size": str(arguments.batch)})
     run = with_encoder(run, find_encoder(arguments.encoder, arguments.weights), SHARED)
+    run = run if arguments.crop is None else replace(run, data=replace(run.data, crop=arguments.crop))
     assert run.data.size is not None
     size = {"preprocess.options.crop": str(run.data.size), "augment.options.size": str(run.data.size)}
     return override(run, size), round(run.data.size / run.data.crop)

@@ -77,6 +77,7 @@ def test_learned_maps_of_wine_are_not_behind_pca() -> None:
     assert min(accuracy["LinearNCA"], accuracy["NeighborhoodEmbedding"]) > accuracy["PCA"] - 1 > 90
 
 
+@pytest.mark.soak  # the documentation runs it, too
 def test_the_service_gives_the_neighbors_of_the_index() -> None:
     text = printed("06_search_and_serve")
     labels = re.findall(r"label (\d)", text)
@@ -93,7 +94,11 @@ def test_a_loss_of_another_paper_takes_at_most_fifteen_lines() -> None:
     source = TUTORIALS[name].read_text(encoding="utf-8")
     losses = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in ("decoupled", "narrow")]
     assert len(losses) == 2 and all(node.end_lineno - node.lineno + 1 <= 15 for node in losses)
-    plain, wide, both, slim = figures(name, "decoupled")
+
+
+@pytest.mark.soak  # the documentation runs it, too
+def test_a_loss_of_another_paper_learns() -> None:
+    plain, wide, both, slim = figures("08_a_loss_of_another_paper", "decoupled")
     assert plain > 90 and both > 90 and slim < wide
 
 

@@ -117,6 +117,7 @@ def test_embeddings_are_data_again(model: Path, photos: Path, tmp_path: Path) ->
     assert loaded.encode(held["embeddings"][:3]).shape == (3, 4)
 
 
+@pytest.mark.soak  # tests/train/test_export.py has the export itself
 def test_an_export_is_compared_with_the_model_and_reported_in_one_line(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nearkin", "export", str(model), "--onnx", str(tmp_path / "m.onnx")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # the libraries print at their first import

@@ -22,8 +22,8 @@ SETTINGS = {
     "NeighborhoodEmbedding": {"epochs": 10},
     "NeighborhoodClassifier": {"epochs": 10},
     "NeighborhoodRegressor": {"epochs": 10},
-    "TabularNCAClassifier": {"epochs": 10, "n_members": 1, "learning_rate": 0.01},
-    "TabularNCARegressor": {"epochs": 10, "n_members": 1, "learning_rate": 0.01},
+    "TabularNCAClassifier": {"epochs": 5, "n_members": 1, "learning_rate": 0.02},
+    "TabularNCARegressor": {"epochs": 5, "n_members": 1, "learning_rate": 0.02},
 }
 _STOCHASTIC = "weights and repeated rows draw different batches and held-out rows, as in scikit-learn's own MLPClassifier"
 EXPECTED = {

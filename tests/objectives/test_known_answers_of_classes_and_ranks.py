@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nearkin.compose.affinity import InnerProduct
 from nearkin.compose.criterion import BestK, any_positive, expected_cost
+from nearkin.compose.margins import MarginSoftmax
 from nearkin.compose.points import Points
 from nearkin.compose.references import InBatch, MemoryBank
 from nearkin.compose.references.anchors import circle, orthonormal, packed, simplex, smallest_angle
@@ -315,3 +316,11 @@ def test_D_6_6() -> None:
     assert (one(x, ids=ids, reduction="none") < init).all()
     all_of_them.trust(torch.tensor([[j for j in range(4) if j != i] for i in range(4)]))
     near(all_of_them(x, ids=ids, reduction="none"), torch.zeros(6), 1e-14)
+
+
+def test_an_angular_margin_never_costs_less_at_a_larger_angle() -> None:
+    """cos(theta + margin) alone rises again beyond pi - margin: pytorch-metric-learning's loss falls there."""
+    cosines = torch.linspace(0, torch.pi, 50, dtype=torch.float64).cos()
+    related = Related(torch.tensor([[0.0, 1.0]]).double().expand(50, 2), torch.ones(50, 2, dtype=torch.bool))
+    values = MarginSoftmax(0.5, "angle", 1.0)(torch.stack([cosines, torch.zeros_like(cosines)], 1), related).values
+    assert (values.diff() > 0).all()

@@ -3,19 +3,26 @@
 Nothing of the peers is kept here. scikit-learn's tests come with its installation; metric-learn's come from its source distribution,
 which is downloaded. A copy with our estimators under their names is written to a temporary folder and run there. DIFFERENCES lists every
 test that does not pass, with the reason; a test that starts to pass, or a new failure, is an error. The distributions of
-pytorch-metric-learning hold no tests: its losses, called on random batches, are the other side of tests/peers/test_migration.py.
+pytorch-metric-learning hold no tests: its repository is downloaded, or PML_SOURCE names a folder that holds it. Tests of five losses run
+against tests/peers/pml_shims.py, in float32 and float64 (in half precision our losses are float32, theirs half); all other losses that both
+have are compared by tests/peers/test_migration.py.
 
-python -m tests.peers.run [sklearn] [metric-learn]
+python -m tests.peers.run [sklearn] [metric-learn] [pml]
 """
 
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import urllib.request
 from pathlib import Path
 
 METRIC_LEARN = "metric-learn==0.7.0"
+PML = "https://github.com/KevinMusgrave/pytorch-metric-learning/archive/refs/tags/v2.9.0.tar.gz"
+PML_TESTS = ("arcface", "circle", "multi_similarity", "supcon")
 
 WORDS = "decision: errors name the argument, the value, what is allowed and the fix, in words of our own"
 FEWER = "decision: init='lda' with fewer directions than n_components is an error; scikit-learn silently returns a map with fewer rows"
@@ -34,6 +41,9 @@ DIFFERENCES = {
         **{f"test_auto_init[{case}]": FEWER for case in ("3-5-3-7", "3-5-5-7", "3-5-7-7", "3-5-11-7", "5-7-5-11", "5-7-7-11", "5-7-11-11")},
     },
     "metric-learn": {"test_lmnn": "decision: L-BFGS has no learning rate, so LMNN has no `learn_rate`"},
+    "pml": {
+        "test_arcface_loss": "decision: beyond an angle of pi - margin a larger angle does not cost less; theirs is cos(theta + margin)"
+    },
 }
 
 CONFTEST = """
@@ -99,8 +109,31 @@ def metric_learn_tests(place: Path) -> Path:
     return folder
 
 
-TESTS = {"sklearn": sklearn_tests, "metric-learn": metric_learn_tests}
-SELECTED = {"metric-learn": ["-k", "nca or mlkr or lmnn"], "sklearn": []}
+def pml_tests(place: Path) -> Path:
+    """pytorch-metric-learning's tests of losses, with the shims under their names."""
+    folder = folder_for("pml", place)
+    source = os.environ.get("PML_SOURCE")
+    if source is None:
+        try:
+            archive, _ = urllib.request.urlretrieve(PML, place / "pml.tar.gz")
+        except OSError as error:
+            raise SystemExit(f"{PML} cannot be fetched ({error}); set PML_SOURCE to a folder that holds the repository") from error
+        with tarfile.open(archive) as content:
+            content.extractall(place / "pml-source", filter="data")
+        (source,) = (place / "pml-source").iterdir()
+    shutil.copytree(Path(source) / "tests", folder / "tests")
+    shutil.copy(Path(__file__).with_name("pml_shims.py"), folder)
+    with (folder / "conftest.py").open("a") as conftest:
+        conftest.write("\nimport pml_shims\n\npml_shims.install()\n")
+    return folder
+
+
+TESTS = {"sklearn": sklearn_tests, "metric-learn": metric_learn_tests, "pml": pml_tests}
+SELECTED = {
+    "metric-learn": ["-k", "nca or mlkr or lmnn"],
+    "sklearn": [],
+    "pml": [f"tests/losses/test_{name}_loss.py" for name in PML_TESTS],
+}
 
 
 def main(names: list[str], more: tuple[str, ...] = ()) -> int:
@@ -109,8 +142,10 @@ def main(names: list[str], more: tuple[str, ...] = ()) -> int:
     with tempfile.TemporaryDirectory() as place:
         for name in names or list(TESTS):
             folder = TESTS[name](Path(place))
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SELECTED[name], *more, str(folder)]
-            run = subprocess.run(command, cwd=folder, check=False)
+            where = [] if name == "pml" else [str(folder)]
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SELECTED[name], *more, *where]
+            kinds = {"TEST_DTYPES": "float32,float64", "TEST_DEVICE": "cpu"}
+            run = subprocess.run(command, cwd=folder, check=False, env={**os.environ, **kinds})
             status = run.returncode or status
     return status
 

@@ -1,9 +1,11 @@
 """Hard negatives from all stored points: honest ones only."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from nearkin import NCA, Points
+from nearkin import NCA, Points, index_vectors
 from nearkin.compose import cosine
 from nearkin.search import hard_negatives, suspected_labels
 
@@ -25,6 +27,20 @@ def test_ids_classes_duplicates_and_suspects_are_left_out() -> None:
     assert hard_negatives(query(0), STORED, k=2, suspects=torch.tensor([12])).points.ids.tolist() == [13, 15]
     assert hard_negatives(query(0), STORED, k=9, duplicates=0.15).points.ids.tolist() == [12, 13, 15, 16]
     assert hard_negatives(query(0), STORED, k=9, duplicates=0.25).points.ids.tolist() == [13, 15, 16]
+
+
+def test_many_duplicates_hide_no_negative() -> None:
+    copies = Points(torch.cat([X[:1].repeat(40, 1), X]), torch.cat([torch.ones(40, dtype=torch.int64), Y]), torch.arange(-33, 14) + 10)
+    found = hard_negatives(Points(X[:1], Y[:1], torch.tensor([99])), copies, k=3)
+    assert found.points.embeddings.tolist() == X[[2, 3, 5]].tolist()
+
+
+def test_the_points_of_an_index_are_mined(tmp_path: Path) -> None:
+    labels = ["cat", "cat", "dog", "dog", "dog", "dog", "owl"]
+    index = index_vectors(X.numpy(), tmp_path / "v", labels=labels).index
+    stored = index.read_all().labeled(["cat", "dog", "owl"])
+    assert stored.labels.tolist() == Y.tolist()
+    assert hard_negatives(Points(X[:1], Y[:1], stored.ids[:1]), stored, k=2).positions.tolist() == [[2, 3]]
 
 
 def test_a_query_with_few_negatives_gets_those_there_are() -> None:

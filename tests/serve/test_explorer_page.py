@@ -372,6 +372,7 @@ def test_a_folder_opens_from_disk(browser: Any, exported: Path, address: str) ->
         assert sheet.size == (25 * 32, 40 * 32)
 
 
+@pytest.mark.soak
 def test_two_models_open_from_disk(browser: Any, folders: Folders, tmp_path: Path) -> None:
     one, other, out = str(folders.one.folder), str(folders.other.folder), tmp_path / "out"
     assert cli.main(["export", one, "--page", str(out), "--compare", other, "--map", "pca", "--device", "cpu"]) == 0

@@ -88,8 +88,8 @@ def storm(client: TestClient, count: int, seed: int) -> str:
     return f"{seen[200]:,} answered, {seen[422]:,} refused, no other status; memory {resident() - before:+.1f} MB"
 
 
-def test_a_thousand_mutations(client: TestClient) -> None:
-    storm(client, 1000, 1)
+def test_mutations(client: TestClient) -> None:
+    storm(client, 300, 1)
 
 
 @pytest.mark.soak

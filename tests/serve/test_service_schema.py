@@ -35,7 +35,7 @@ def test_every_route_is_described(description: Any) -> None:
 def test_every_answer_is_as_described(description: Any, path: str, method: str, mode: str) -> None:
     cases = description[path][method].as_strategy(generation_mode=schemathesis.GenerationMode[mode])
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
     @given(case=cases)
     def ask(case: Any) -> None:
         if mode == "POSITIVE":  # no schema can say that no key may be given twice

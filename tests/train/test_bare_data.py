@@ -160,6 +160,7 @@ def test_vectors_without_labels_are_swapped_by_default():
             augmentation(override(Run(), {"augment.name": name}), data, "neighborhood_discovery")
 
 
+@pytest.mark.soak
 def test_vectors_without_labels_keep_their_neighbors(tmp_path):
     """Without swaps a network memorizes every vector, and neighbors are lost."""
     data, place = load_digits(), np.random.default_rng(0).permutation(1797)

@@ -23,6 +23,7 @@ from nearkin.models.mobilenet import MobileNetV2
 from nearkin.train import Run, override
 from nearkin.train.encoder import Start, start_of
 from nearkin.train.linear_map import Whitening
+from nearkin.train.recipes import in_bfloat16
 from nearkin.train.step import Step
 from nearkin.train.training import train
 from nearkin.train.tuning import add_checkpoints, blocks_of, choose_trained
@@ -81,6 +82,40 @@ def test_features_are_computed_once_and_only_the_head_is_trained(tmp_path, photo
     with torch.no_grad():
         head = model.network.head(cache.get(file_digests([path])))
     np.testing.assert_allclose(model.encode([path]), head.numpy(), atol=1e-4)
+
+
+def test_views_of_images_are_computed_once_and_a_step_takes_one_of_them(tmp_path, photos, weights, monkeypatch):
+    seen, read = [], []
+    passing, embed = MobileNetV2.forward, Step.embed
+    monkeypatch.setattr(MobileNetV2, "forward", lambda self, images: seen.append(len(images)) or passing(self, images))
+
+    def noted(self, ids, inputs=None):
+        read.extend(zip(ids.tolist(), self.read(ids), strict=True))
+        return embed(self, ids, inputs)
+
+    monkeypatch.setattr(Step, "embed", noted)
+    more = {"network.views": "3", "augment.name": "resized_crop", "epochs": "12", "data.test": "0", "data.validation": "0.25"}
+    for name in "ab":
+        seen.clear()
+        train(settings(photos, weights, **more), tmp_path / "runs" / name, device="cpu")
+        assert sum(seen) - (24 + 3 * 18 if name == "a" else 0) <= 2  # of the training part only, and once
+    views = [torch.stack([row for at, row in read if at == one]).unique(dim=0) for one in (0, 7)]
+    assert [len(some) for some in views] == [4, 4]
+    assert nearkin.load(tmp_path / "runs" / "b", device="cpu").encode([str(photos / "red" / "3.png")]).shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"augment.name": "crop_flip"}, r"augment 'crop_flip' changes inputs in every step, .* set network.views=8"),
+        ({"network.views": "2"}, r"network.views \(2\) are all equal without augmentation; set augment.name"),
+        ({"network.views": "2", "augment.name": "shift", "network.tune": "all"}, r"network.views \(2\) are for a frozen encoder"),
+        ({"network.views": "-1", "augment.name": "shift"}, r"network.views \(-1\)"),
+    ],
+)
+def test_views_and_augmentation_belong_together(more, message, tmp_path, photos, weights):
+    with pytest.raises(ValueError, match=message):
+        train(settings(photos, weights, **more), tmp_path / "m", device="cpu")
 
 
 def test_other_weights_and_other_files_are_other_features(tmp_path, photos, weights):
@@ -312,6 +347,37 @@ def test_a_tuned_encoder_gets_a_careful_rate_unless_one_is_given(tmp_path, photo
         train(run, tmp_path / name, device="cpu", given=given)
         saved = json.loads((tmp_path / name / "run.json").read_text())
         assert saved["optimizer"]["name"] == name and saved["network"]["rate"] == rate
+
+
+@pytest.mark.parametrize(
+    ("tune", "on_gpu", "given", "expected"),
+    [
+        ("all", True, (), "bfloat16"),
+        ("lora", True, ("epochs",), "bfloat16"),
+        ("head", True, (), "float32"),
+        ("all", False, (), "float32"),
+        ("all", True, ("precision",), "float32"),
+        ("all", True, None, "float32"),
+    ],
+)
+def test_encoders_are_tuned_in_bfloat16_on_a_gpu_unless_the_precision_is_given(tune, on_gpu, given, expected):
+    run, notes = override(Run(), {"network.pretrained": "true", "network.tune": tune}), Notes()
+    assert in_bfloat16(run, on_gpu, given, notes).precision == expected
+    assert len(notes.lines) == (expected == "bfloat16") and not any("precision=float32" not in line for line in notes.lines)
+    assert in_bfloat16(override(Run(), {"network.tune": tune}), True, (), notes).precision == "float32"  # nothing pretrained
+
+
+def test_images_that_are_far_too_small_for_an_encoder_are_mentioned(tmp_path, weights):
+    generator = np.random.default_rng(0)
+    for label in ("red", "blue"):
+        (tmp_path / "tiny" / label).mkdir(parents=True)
+        for number in range(8):
+            Image.fromarray(generator.integers(0, 255, (8, 9, 3)).astype(np.uint8)).save(tmp_path / "tiny" / label / f"{number}.png")
+    for size, warned in ((SIDE, True), (24, False)):
+        notes = Notes()
+        train(settings(tmp_path / "tiny", weights, **{"data.size": str(size)}), tmp_path / f"m{size}", device="cpu", reporter=notes)
+        said = "warning: the short side of the images is 8 pixels (the median)"
+        assert any(said in line and "--from-scratch" in line for line in notes.lines) == warned
 
 
 def test_a_head_that_starts_from_the_map_ends_when_nothing_gets_better(tmp_path, photos, weights):

@@ -143,6 +143,7 @@ train(override(Run(), SETTINGS), sys.argv[1], device="cpu", reporter=Both(signal
 
 
 @pytest.mark.skipif(os.name != "posix", reason="background jobs of a POSIX shell")
+@pytest.mark.soak
 def test_a_training_in_the_background_of_a_script_ignores_sigint_and_stops_on_sigterm(tmp_path):
     def ignore():  # as a shell starts `command &` in a script
         signal.signal(signal.SIGINT, signal.SIG_IGN)

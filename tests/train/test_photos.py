@@ -125,6 +125,7 @@ def test_a_model_at_chance_is_called_that_and_the_kept_epoch_is_named(tmp_path):
         "kept the weights after epoch" in line and "40 validation" in line for line in notes.lines
     )
     assert f'nearkin.load("{tmp_path / "m"}")' in (tmp_path / "m" / "README.md").read_text()
+    assert at_chance({"1-nn": 1.0}, digits, digits.subset([0, 1, 2])) == ""  # few points, and all of them right
     assert at_chance({"1-nn": 0.9}, digits, digits) == "" and at_chance({"recall@1": 0.0}, digits, digits) == ""
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from nearkin.data import Dataset, Texts
 from nearkin.index import build_index
 from nearkin.models import text_encoders
 from nearkin.models.text_encoders import TokenBody, find_text_encoder, installed_text_encoder
-from nearkin.train import Run, override
+from nearkin.train import Run, assemble, override
 from nearkin.train.export import to_onnx
 from nearkin.train.training import train
 from nearkin.train.tuning import choose_trained, load_merged, merged_state
@@ -357,3 +358,12 @@ def test_low_rank_changes_of_convolutions_merge_and_leave_grouped_ones_alone() -
     after, plain = network(x), torch.nn.Sequential(*layers)
     plain.load_state_dict(merged_state(network))
     assert torch.allclose(plain(x), after, atol=1e-5) and torch.equal(plain[1].weight, kept) and not torch.allclose(after, before)
+
+
+@pytest.mark.parametrize(("kind", "recorded"), [("images", True), ("texts", False)])
+def test_steps_on_texts_are_not_recorded_because_their_encoders_read_masks_on_the_host(kind, recorded, monkeypatch) -> None:
+    monkeypatch.setattr(assemble, "CapturedStep", lambda step, _: ("recorded", step))
+    step = SimpleNamespace(generator=SimpleNamespace(device=torch.device("cuda")))
+    always, held = SimpleNamespace(recordable=lambda _: True), SimpleNamespace(resident=torch.zeros(1))
+    parts = SimpleNamespace(step=step, loader=held, objective=always, about={"kind": kind})
+    assert (assemble.captured(Run(), parts) is not step) == recorded

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 INSIDE = "!/"  # separates an archive from its member
-IMAGE_SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".wav", ".webp")
 UNREAD_SUFFIXES = (".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".orf", ".raf", ".rw2")  # photographs
 
 # One for each archive and process, since reading the members of a large zip takes a second. Threads share it.

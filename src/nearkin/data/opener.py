@@ -57,8 +57,8 @@ def open(
         One of:
 
         - the name of a known set (`nearkin.data.SETS`), looked for under `data_root`; to open a folder with such a name write ./mnist
-        - a folder of images or of texts (.txt), with a folder for each class or without classes, and with or without train/, val/ and
-          test/ above them
+        - a folder of images, of recordings (.wav, read as pictures of their spectrograms) or of texts (.txt), with a folder for each
+          class or without classes, and with or without train/, val/ and test/ above them
         - a table (.csv, .tsv, .parquet) with the path of one image, or a text, in each row, or a .parquet file with a column of vectors
         - a table without such a column, or a pandas or polars frame, whose rows are the points: numbers, categories, booleans, dates
         - an array file (.npz, .npy), or arrays in memory: x, a pair (x, y), or a mapping with x and any of labels, targets, sets, split,

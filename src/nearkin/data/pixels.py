@@ -12,6 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from nearkin.compose.validation import check_choice, check_whole
 from nearkin.data.image_headers import check_header
+from nearkin.data.sound import SIDE, SUFFIX, is_sound, spectrogram
 
 # Pillow knows more than forty formats and would try them all, whatever the name of a file is: PostScript would start Ghostscript.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
@@ -44,12 +45,16 @@ class Framing:
 
 
 def open_image(content: bytes, formats: tuple[str, ...] = FORMATS) -> Image.Image:
-    """The image in the bytes of a file, not decoded yet. All images of the package are opened here."""
+    """The image in the bytes of a file, not decoded yet; of a recording its spectrogram. All images of the package are opened here."""
+    if formats is FORMATS and is_sound(content):
+        return Image.fromarray(spectrogram(content))
     return Image.open(io.BytesIO(content), formats=formats)
 
 
 def open_header(path: str) -> Image.Image:
     """The image in a file, of which only the header is read until it is decoded."""
+    if path.lower().endswith(SUFFIX):
+        return Image.new("L", (SIDE, SIDE))  # the size of a spectrogram
     return Image.open(path, formats=FORMATS)
 
 

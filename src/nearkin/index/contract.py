@@ -8,11 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from nearkin.compose.validation import check_finite, check_whole
+
+if TYPE_CHECKING:
+    from nearkin.compose.points import Points
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +266,37 @@ class StoredPoints(NamedTuple):
     ids: np.ndarray
     vectors: np.ndarray
     entries: list[Entry]
+
+    def labeled(self, classes: Sequence[str]) -> "Points":
+        """Return those of these classes as `Points`, such as to search them for hard negatives.
+
+        Parameters
+        ----------
+        classes : sequence of str
+            Names of classes, in the order of their codes in training. Points of other classes, or of none, are left out.
+
+        Returns
+        -------
+        Points
+            Embeddings, codes and ids.
+
+        Examples
+        --------
+        >>> names = {4: "cat", 5: None, 6: "dog"}
+        >>> stored = StoredPoints(np.array([4, 5, 6]), np.eye(3), [Entry(i, name, "", {}) for i, name in names.items()])
+        >>> points = stored.labeled(["dog", "cat"])
+        >>> points.labels.tolist(), points.ids.tolist()
+        ([1, 0], [4, 6])
+        """
+        import torch  # late, so that commands which need no tensor start quickly
+
+        from nearkin.compose.points import Points
+
+        codes = {name: code for code, name in enumerate(classes)}
+        of = np.array([-1 if entry.label is None else codes.get(entry.label, -1) for entry in self.entries], dtype=np.int64)
+        kept = of >= 0
+        embeddings, labels, ids = (torch.from_numpy(part[kept]) for part in (self.vectors, of, self.ids.astype(np.int64)))
+        return Points(embeddings, labels, ids)
 
 
 class VectorIndex(Protocol):

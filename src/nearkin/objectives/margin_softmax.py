@@ -45,7 +45,8 @@ class ArcFace(NeighborhoodObjective):
     A composition. The proxies are the parameter `references.vectors`, (C, d): give `objective.parameters()` to the optimizer. Where the
     angle plus the margin would exceed pi the cosine goes on falling, as in the authors' code.
 
-    Differs: the cosine of the sum is computed without an arc cosine, so its gradient is finite at angle 0.
+    Differs: the cosine of the sum is computed without an arc cosine, so its gradient is finite at angle 0. Beyond an angle of pi - margin,
+    where that cosine would rise again, cos(theta) - margin sin(margin) takes its place, as in the authors' code.
 
     References
     ----------

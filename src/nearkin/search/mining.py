@@ -95,10 +95,16 @@ def hard_negatives(
     labels = stored.labels[kept]
     some = Points(stored.embeddings[kept], labels, stored.ids[kept])
     affinity = SquaredEuclidean() if affinity is None else affinity
-    spare = min(k + 8, max(len(kept), 1))  # a few more than are needed, because duplicates are dropped afterwards
-    found = nearest(queries, some, spare, affinity, exclude_same_id=True, groups=(queries.labels, labels)).positions
-    apart = (queries.embeddings[:, None] - some.embeddings[found.clamp_min(0)]).norm(dim=2)
-    honest = (found >= 0) & (apart > duplicates * queries.embeddings.norm(dim=1, keepdim=True))
+    spare = k + 8  # a few more than are needed, because duplicates are dropped afterwards; more where that was not enough
+    while True:
+        found = nearest(
+            queries, some, min(spare, max(len(kept), 1)), affinity, exclude_same_id=True, groups=(queries.labels, labels)
+        ).positions
+        apart = (queries.embeddings[:, None] - some.embeddings[found.clamp_min(0)]).norm(dim=2)
+        honest = (found >= 0) & (apart > duplicates * queries.embeddings.norm(dim=1, keepdim=True))
+        if spare >= len(kept) or not bool(((honest.sum(1) < k) & (found[:, -1] >= 0)).any()):
+            break
+        spare *= 4
     first = (~honest).long().argsort(dim=1, stable=True)[:, :k]  # honest ones first, in their order
     positions = torch.where(honest.gather(1, first), kept[found.gather(1, first).clamp_min(0)], -1)
     rows = torch.unique(positions[positions >= 0])

@@ -114,15 +114,20 @@ def build_whole(run: Run, train: Dataset, device: torch.device) -> Whole:
     return Whole(channels_last(network.to(device)), about)
 
 
-def assemble(run: Run, train: Dataset, device: torch.device, whole: Whole | None = None, *, features: bool = False) -> Parts:
-    """All parts. With `features`, the points are features of the frozen body, and only the head of `whole` is trained."""
+def assemble(
+    run: Run, train: Dataset, device: torch.device, whole: Whole | None = None, *, features: bool = False, views: Tensor | None = None
+) -> Parts:
+    """All parts. With `features`, the points are features of the frozen body, and only the head of `whole` is trained.
+
+    `views` (n, v, f) are the features of several views of each point, of which a step takes one.
+    """
     if run.optimizer.name == "conjugate_gradient" and run.references != "training_set":
         raise ValueError("optimizer.name=conjugate_gradient searches along lines of one function: it needs references=training_set")
     _check_codes(run)
     divide(train)
     whole = whole or build_whole(run, train, device)
     about = whole.about
-    augmented = augmentation(run, train, about["objective"])
+    augmented = () if views is not None else augmentation(run, train, about["objective"])
     network = OnFeatures(cast(Any, whole.network).head) if features else whole.network
     _check_recomputed(run, network)
     if run.network.checkpointing and not features:
@@ -145,15 +150,16 @@ def assemble(run: Run, train: Dataset, device: torch.device, whole: Whole | None
     schedule = make_schedule(run.schedule, run.epochs, len(sampler) if run.references == "objective" else 1)
     resident = -1 if reads_own(train) else int(run.data.resident_gigabytes * 2**30)
     loader = Loader(train, device=device, resident_bytes=resident)
+    generator = torch.Generator(device).manual_seed(run.seed + 1)
     step = Step(
         network,
         objective,
         optimizer,
-        read=_reader(loader),
+        read=_reader(loader) if views is None else _view_reader(views.to(device), generator),
         answers=None if train.point_labels is None else train.point_labels.to(device),
         prepare=Prepare(() if features else preprocess.restore(about["prepare"]), train.kind),
         augment=augmented,
-        generator=torch.Generator(device).manual_seed(run.seed + 1),
+        generator=generator,
         bfloat16=run.precision == "bfloat16",
         clip=run.optimizer.clip,
         compiled=run.compile,
@@ -320,6 +326,13 @@ def _reader(loader: Loader) -> Any:
         if loader.resident is not None:
             return loader.resident[ids]  # ids of the training part are its rows
         return next(iter(loader([ids])))[0]
+
+    return read
+
+
+def _view_reader(views: Tensor, generator: torch.Generator) -> Any:
+    def read(ids: Tensor) -> Tensor:
+        return views[ids, torch.randint(views.shape[1], (len(ids),), generator=generator, device=views.device)]
 
     return read
 

@@ -150,6 +150,9 @@ class NetworkChoice:
         What to train: "none" (take the encoder's features as they are), "head", "lora" (changes of rank 8 of its linear layers, or of a
         network without any its convolutions; another rank as "lora=4"), "last-blocks=N" or "all". "auto" is "head" for a pretrained
         encoder and "all" for other networks. The features of a frozen encoder are computed once and kept in the model folder.
+    views : int, default=0
+        Views of every training image, changed at random by `augment`, whose features a frozen encoder computes once, beside those of the
+        image itself; each step takes one of them.
     rate : float, default=1.0
         Learning rate of the body, relative to that of head and objective. Lower it to fine-tune pretrained weights.
     layer_decay : float, default=1.0
@@ -177,6 +180,7 @@ class NetworkChoice:
     download: bool = False
     scratch: bool = False
     tune: str = "auto"
+    views: int = 0
     rate: float = 1.0
     layer_decay: float = 1.0
     statistics: Literal["batch", "kept"] = "batch"

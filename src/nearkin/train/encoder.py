@@ -28,6 +28,7 @@ from nearkin.train.reporter import Reporter
 from nearkin.train.validate import known_points, neighbor_figures, noise, reported, score
 
 PHOTOGRAPHS = 64  # pixels of the median short side from which files are photographs, for which encoders are made
+SMALL = 4  # times by which images may be enlarged for an encoder without a warning
 TEMPERATURE = 0.1  # of NCA on vectors of length 1
 METRIC = "cosine"
 
@@ -113,6 +114,17 @@ def reframed(run: Run, data: Dataset) -> Dataset:
     assert isinstance(data.inputs, Files) and run.data.size is not None
     framing = Framing(run.data.size, run.data.crop, run.data.interpolation)
     return replace(data, inputs=image_files(data.inputs.paths, framing, 3, data.inputs.on_error))
+
+
+def report_framing(run: Run, data: Dataset, log: Reporter) -> None:
+    """Say to which size images are cut for the encoder, and warn where they are far smaller."""
+    log.message(f"images are cut to {data.shape[2]} x {data.shape[1]}, as {run.network.name} reads them; --size changes that")
+    sides = sides_of(data.inputs.paths[:: max(1, len(data) // 200)]) if isinstance(data.inputs, Files) else None
+    if sides is not None and SMALL * sides.median <= data.shape[1]:
+        log.message(
+            f"warning: the short side of the images is {sides.median} pixels (the median): enlarged that much, "
+            "they show an encoder little; compare with --from-scratch"
+        )
 
 
 class Start(NamedTuple):

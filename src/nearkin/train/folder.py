@@ -22,7 +22,7 @@ from nearkin.data.pixels import Framing
 from nearkin.models.paths import run_page
 from nearkin.train.config import Run
 from nearkin.train.data_checks import check_enough
-from nearkin.train.encoder import automatic, reframed, settled
+from nearkin.train.encoder import automatic, reframed, report_framing, settled
 from nearkin.train.reporter import Reporter
 
 DECODED = 1 << 30  # bytes of decoded images that are kept in memory
@@ -55,7 +55,7 @@ def opened(run: Run, data: Dataset | None, log: Reporter, given: Collection[str]
         run = automatic(run, found, given, log)
         run, found = (run, reframed(run, found)) if run.network.pretrained else _sized(run, found, log)
     if run.network.pretrained and found.kind == "images":
-        log.message(f"images are cut to {found.shape[2]} x {found.shape[1]}, as {run.network.name} reads them; --size changes that")
+        report_framing(run, found, log)
     check_enough(run, found, log.message)
     if not (run.network.pretrained and isinstance(found.inputs, Files)):  # an encoder decodes them while it computes features
         found = decoded_once(found, DECODED, log.message)

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_whole
 from nearkin.data import preprocess
+from nearkin.data.augment import augmented
 from nearkin.data.checksums import forget, write_json
 from nearkin.data.dataset import Dataset
 from nearkin.models.encoders import weights_digest
@@ -22,7 +25,7 @@ from nearkin.train.config import Run
 from nearkin.train.encoder import METRIC, Start, begin_head, start_of
 from nearkin.train.features import Featured, facts_of, featured
 from nearkin.train.folder import device_name, save_weights, write_run
-from nearkin.train.inputs import Prepare
+from nearkin.train.inputs import Prepare, augmentation
 from nearkin.train.reporter import Reporter
 from nearkin.train.tuning import merged_state
 from nearkin.train.validate import known_points, neighbor_figures, reported
@@ -37,6 +40,40 @@ def featured_by(whole: Whole, run: Run, images: Dataset, folder: Path, device: t
     whole.about["features"] = key
     prepare = Prepare(preprocess.restore(whole.about["prepare"]), images.kind)
     return featured(cast(Any, whole.network).body, prepare, images, folder, key, device, log)
+
+
+def check_views(run: Run) -> None:
+    """Views of images are computed once for a frozen encoder; other networks see new ones in every step."""
+    views, frozen = check_whole("network.views", run.network.views, 0), run.network.pretrained and run.network.tune == "head"
+    changed = run.augment.name not in ("auto", "none")
+    if views and not frozen:
+        raise ValueError(
+            f"network.views ({views}) are for a frozen encoder with --tune head; augment.name alone changes images in every step"
+        )
+    if views and not changed:
+        raise ValueError(f"network.views ({views}) are all equal without augmentation; set augment.name, or network.views=0")
+    if frozen and changed and not views:
+        raise ValueError(
+            f"augment {run.augment.name!r} changes inputs in every step, and the features of a frozen encoder are computed once: "
+            "set network.views=8, say, to compute those of 8 views of each, or pass --tune all"
+        )
+
+
+def views_by(run: Run, whole: Whole, images: Dataset, folder: Path, device: torch.device, log: Reporter) -> Tensor:
+    """(n, views + 1, f) features of every image and of its augmented views; those of views are kept like the others."""
+    steps, prepare = augmentation(run, images, whole.about["objective"]), Prepare(preprocess.restore(whole.about["prepare"]), images.kind)
+    body, facts = cast(Any, whole.network).body, facts_of(whole.about, weights_digest(run.network.weights))
+    found = [featured(body, prepare, images, folder, feature_key(**facts), device, log)]
+    for number in range(run.network.views):
+        generator = torch.Generator(device).manual_seed(1000 * run.seed + number)
+        key = feature_key(**facts, augment=[run.augment.name, dict(run.augment.options)], seed=run.seed, view=number)
+        log.message(f"view {number + 1} of {run.network.views} of the training {images.kind}")
+        found.append(featured(body, partial(_changed, steps, generator, prepare), images, folder, key, device, log))
+    return torch.stack([cast(Tensor, one.features.inputs) for one in found], 1)
+
+
+def _changed(steps: tuple[Any, ...], generator: torch.Generator, prepare: Prepare, inputs: Tensor) -> Tensor:
+    return prepare(augmented(inputs, steps, generator))
 
 
 def begin(run: Run, whole: Whole, data: Cut, log: Reporter) -> Start:

@@ -132,6 +132,15 @@ def _tuned(run: Run, train: Dataset, given: Collection[str]) -> Leaves:
     return {**TUNED, "network.rate": BODY_RATE.get(train.kind, "0.1")}
 
 
+def in_bfloat16(run: Run, on_gpu: bool, given: Collection[str] | None, log: Reporter) -> Run:
+    """The run in bfloat16 where weights of a pretrained encoder are trained on a GPU, unless the user chose the precision."""
+    tunes = run.network.pretrained and run.network.tune not in ("none", "head")
+    if given is None or "precision" in given or not (tunes and on_gpu) or run.precision == "bfloat16":
+        return run
+    log.message("the encoder is tuned in bfloat16; --set precision=float32 changes that")
+    return replace(run, precision="bfloat16")
+
+
 def _labeled(run: Run, train: Dataset) -> Leaves:
     """Settings for data with labels; none if every step covers the whole training set."""
     if run.references == "training_set":

@@ -31,12 +31,12 @@ from nearkin.train.config import Run
 from nearkin.train.data_checks import sampler_warning
 from nearkin.train.encoder import Start, objective_on_unit_length
 from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, saved_form, write_run
-from nearkin.train.frozen import Frozen, begin, featured_by
+from nearkin.train.frozen import Frozen, begin, check_views, featured_by, views_by
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
 from nearkin.train.optimizers import set_rate
 from nearkin.train.rank_shards import mine, reads_own
-from nearkin.train.recipes import taken
+from nearkin.train.recipes import in_bfloat16, taken
 from nearkin.train.reporter import Log, Reporter, Silence
 from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.rows import RowTraining
@@ -168,6 +168,7 @@ def _trained(
         if source.kind == "texts":
             run, source = with_tokenizer(run, source, folder, given, log)
         run = objective_on_unit_length(run, source)
+        check_views(run)
         start, whole, features = None, None, None
         if run.network.pretrained and isinstance(source.inputs, Files | Texts):
             whole = build_whole(run, source, place)
@@ -178,10 +179,11 @@ def _trained(
         parts_of_data = by_feature if source is features else cut(run, source)
         if run.network.tune == "none" or (start is not None and run.network.tune == "head" and source.supervision == "ids"):
             return Frozen(run, folder, whole, parts_of_data, start, log).write()
-        run = taken(run, parts_of_data.train, given, log)
+        run = in_bfloat16(taken(run, parts_of_data.train, given, log), place.type == "cuda", given, log)
         if whole is not None and run.network.tune != "head":
             whole.about.pop("features")  # those of the body before it is trained
-        parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head")
+        views = views_by(run, whole, cut(run, images).train, folder, place, log) if whole is not None and run.network.views else None
+        parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head", views=views)
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
         if source.kind == "vectors" and parts.about["prepare"]:
             log.message("the columns of the vectors are standardized; preprocess.name=none leaves them as they are")

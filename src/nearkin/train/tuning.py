@@ -43,7 +43,8 @@ class LowRank(nn.Module):
 
     def merged(self) -> Tensor:
         """The weight with its change."""
-        return self.weight + torch.tensordot(self.high, self.low, 1)
+        changed: Tensor = self.weight + torch.tensordot(self.high, self.low, 1)
+        return changed
 
 
 def merged_state(network: nn.Module) -> dict[str, Tensor]:

@@ -199,7 +199,7 @@ def at_chance(figures: dict[str, float], train: Dataset, part: Dataset | None) -
     labels = part.labels[part.labels >= 0]
     guess = train.labels[train.labels >= 0].bincount().argmax()
     chance = float((labels == guess).double().mean())
-    if value > chance + 2 * math.sqrt(max(chance * (1 - chance), 1 / len(labels)) / len(labels)):
+    if value == 1 > chance or value > chance + 2 * math.sqrt(max(chance * (1 - chance), 1 / len(labels)) / len(labels)):
         return ""
     return (
         f"{name} is {value:.1%} of {len(labels):,} points, no better than guessing the largest class ({chance:.1%}): the model has not "
