@@ -15,7 +15,7 @@ from torch import Tensor
 from nearkin.compose.outcome import Reduction
 from nearkin.compose.points import Points
 from nearkin.compose.value_checks import define_operator
-from nearkin.objectives.recorded import MOST_POINTS, packed, step_of
+from nearkin.objectives.recorded import MOST_POINTS, above_autograd, packed, step_of
 
 if TYPE_CHECKING:
     from nearkin.objectives.objective import Objective
@@ -79,34 +79,28 @@ def _kind(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _above_autograd() -> Any:
-    """Turn on what torch turns off around an operator: autograd inside of it."""
-    keys = torch._C.DispatchKey
-    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    for key in (keys.BackendSelect, keys.ADInplaceOrView):
-        include = include.add(key)
-    for key in (keys.AutogradCPU, keys.AutogradCUDA, keys.AutogradOther, keys.AutogradFunctionality, keys.ADInplaceOrView):
-        exclude = exclude.remove(key)
-    return torch._C._ForceDispatchKeyGuard(include, exclude)
+def _evaluated(objective: "Objective", batch: Points, reduction: Reduction) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """The same without a recording."""
+    x, labels, ids = batch
+    with above_autograd(), torch.enable_grad():
+        live = x.detach().to(_kind(x)).requires_grad_()  # 16 bits are rounded to after the upstream gradient
+        loss = objective.forward(live, labels, ids=ids, reduction=reduction)  # not by its call, which may be the compiled one
+        own = [one for one in objective.parameters() if one.requires_grad]
+        found = torch.autograd.grad(loss, [live, *own], allow_unused=True, materialize_grads=True)
+    assert objective._counts is not None
+    counts = objective._counts if isinstance(objective._counts, Tensor) else packed(*objective._counts)
+    return loss.detach(), counts, list(found)
 
 
 def _step(x: Tensor, labels: Any, ids: Any, _parameters: list[Tensor], number: int, reduction: Reduction) -> tuple[Tensor, ...]:
     """Loss, counts, and the gradients of the embeddings and of all parameters in one row."""
     objective = _objectives[number]
-    with _above_autograd(), torch.enable_grad():
-        batch = objective._shaped(x.detach(), labels, ids)
-        step = step_of(objective, batch, reduction)
-        if step is None:
-            live = x.detach().to(_kind(x)).requires_grad_()  # 16 bits are rounded to after the upstream gradient
-            loss = objective.forward(live, labels, ids=ids, reduction=reduction)  # not by its call, which may be the compiled one
-            own = [one for one in objective.parameters() if one.requires_grad]
-            found = list(torch.autograd.grad(loss, [live, *own], allow_unused=True, materialize_grads=True))
-            assert objective._counts is not None
-            counts = objective._counts if isinstance(objective._counts, Tensor) else packed(*objective._counts)
-            loss = loss.detach()
-        else:
-            with torch.no_grad():
-                loss, counts, found = step.loss(batch), step.counts, step.copied(batch)
+    batch = objective._shaped(x, labels, ids)
+    step = step_of(objective, batch, reduction)
+    if step is None:
+        loss, counts, found = _evaluated(objective, batch, reduction)
+    else:
+        loss, counts, found = step.loss(batch), step.counts, step.copied(batch)
     rows = [gradient.reshape(-1).to(_kind(x)) for gradient in found[1:]]
     return loss, counts, found[0].to(_kind(x)).contiguous(), torch.cat(rows) if rows else x.new_empty(0, dtype=_kind(x))
 

@@ -175,6 +175,17 @@ def packed(weight: Tensor, active: Tensor, clamped: Tensor | None) -> Tensor:
     return torch.cat([active.detach().double()[None], lowered.double()[None], weight.detach().double()])
 
 
+def above_autograd() -> Any:
+    """Turn on what torch turns off around an operator: autograd inside of it."""
+    keys = torch._C.DispatchKey
+    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    for key in (keys.BackendSelect, keys.ADInplaceOrView):
+        include = include.add(key)
+    for key in (keys.AutogradCPU, keys.AutogradCUDA, keys.AutogradOther, keys.AutogradFunctionality, keys.ADInplaceOrView):
+        exclude = exclude.remove(key)
+    return torch._C._ForceDispatchKeyGuard(include, exclude)
+
+
 class _Step:
     """One recorded step: loss and gradients, and the checks that it sends after every replay. `turn` counts the replays."""
 
@@ -198,9 +209,10 @@ class _Step:
             numbers = numbers_of(checks) if checks else counts[:0]
             return loss.detach(), counts, numbers, *[gradient for gradient in found if gradient is not None]
 
-        with paused():
-            compute(batch)  # warms up: kernels must be compiled before they are recorded
-        self.launch = Launch(compute, batch)
+        with above_autograd():
+            with paused():
+                compute(batch)  # warms up: kernels must be compiled before they are recorded
+            self.launch = Launch(compute, batch)
         self._loss, self._counts, numbers, *self._gradients = self.launch.results
         self.counts = self._counts
         self.sender = Sender([check.words() for check in checks], numbers) if checks else None
