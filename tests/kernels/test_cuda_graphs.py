@@ -168,6 +168,9 @@ def test_a_handful_of_shapes_is_kept_and_none_while_another_graph_is_recorded(sq
         known(squares, points(0, n))
     assert len(replay._seen) == replay.KEPT
     assert squares.recorded(points(0, 1)) is None and squares.recorded(points(0, replay.KEPT + 2)) is not None
+    with replay.paused():
+        assert squares.recorded(points(0, replay.KEPT + 2)) is None
+    assert squares.recorded(points(0, replay.KEPT + 2)) is not None
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert squares.recorded(points(0, replay.KEPT + 2)) is None
 

@@ -134,9 +134,14 @@ def test_no_queries_or_no_references(kind: type, relation: str, form: Form, n: i
 @pytest.mark.parametrize(
     ("queries", "references", "words"),
     [
-        (torch.float16, None, "points are torch.float16; the kernels take float32 or float64, all alike: use .float()"),
-        (torch.int64, None, "points are torch.int64; the kernels take float32 or float64"),
-        (torch.float64, torch.float32, "points are torch.float64 and torch.float32; the kernels take float32 or float64, all alike"),
+        (
+            torch.float8_e5m2,
+            None,
+            "points are torch.float8_e5m2; the kernels take float32, float64, bfloat16 or float16, all alike: use .float()",
+        ),
+        (torch.int64, None, "points are torch.int64; the kernels take float32, float64"),
+        (torch.float64, torch.float32, "points are torch.float64 and torch.float32; the kernels take float32, float64"),
+        (torch.float16, torch.float32, "points are torch.float16 and torch.float32; the kernels take float32, float64"),
     ],
 )
 def test_other_types_are_refused(queries: torch.dtype, references: torch.dtype | None, words: str) -> None:

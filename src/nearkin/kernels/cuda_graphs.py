@@ -7,7 +7,8 @@ overwritten; what the gradient needs from the value stays inside. At most KEPT r
 
 import gc
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -115,8 +116,22 @@ def launched(function: Callable[[Tensors], tuple[Tensor, ...]], tensors: Tensors
     return function(tensors) if known is None else known.outputs(tensors)
 
 
+_paused = False
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Evaluate as it is what is about to be recorded as a part of something larger."""
+    global _paused
+    before, _paused = _paused, True
+    try:
+        yield
+    finally:
+        _paused = before
+
+
 def _known(key: Hashable, tensors: Tensors, kind: type[_Kept], record: Callable[[], _Kept]) -> _Kept | None:
-    if torch.cuda.is_current_stream_capturing():
+    if _paused or torch.cuda.is_current_stream_capturing():
         return None
     signature = (kind, key, _stream(tensors), *[None if t is None else (t.shape, t.dtype) for t in tensors])
     known = _seen.pop(signature, 0)

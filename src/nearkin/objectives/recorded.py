@@ -21,7 +21,7 @@ from nearkin.compose.derivatives import apply
 from nearkin.compose.outcome import Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.value_checks import Check, Sender, collected, numbers_of
-from nearkin.kernels.cuda_graphs import Launch, Tensors
+from nearkin.kernels.cuda_graphs import Launch, Tensors, paused
 
 if TYPE_CHECKING:
     from nearkin.objectives.objective import Objective
@@ -199,7 +199,8 @@ class _Step:
             numbers = numbers_of(checks) if checks else counts[:0]
             return loss.detach(), counts, numbers, *[gradient for gradient in found if gradient is not None]
 
-        compute(batch)  # warms up: kernels must be compiled before they are recorded
+        with paused():
+            compute(batch)  # warms up: kernels must be compiled before they are recorded
         self.launch = Launch(compute, batch)
         self._loss, self._counts, numbers, *self._gradients = self.launch.results
         self.counts = self._counts
