@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bench.catalog import Case, batch, cases, leaves
 from nearkin import NCA, CenterLoss, Softmax
-from nearkin.compose import InBatch, SameLabel, SquaredEuclidean, any_positive, value_checks
+from nearkin.compose import InBatch, Points, SameLabel, SquaredEuclidean, any_positive, value_checks
 from nearkin.kernels import cuda_graphs
 from nearkin.objectives import NeighborhoodObjective, recorded
 
@@ -273,3 +273,20 @@ def test_checks_inside_a_recording_are_sent_after_every_replay(recorder: Recorde
     for kind, _, _, count in checks:
         names += [kind] * count
     assert ("two classes", 0.0) in zip(names, numbers, strict=True) and "embeddings" in names
+
+
+def test_the_operator_of_compiled_steps_replays_recordings(recorder: Recorder) -> None:
+    """From the third call on its results are those of the recording, copied; a parameter that the loss does not look at has zeros."""
+    for objective in (Softmax(3, 4), NCA()):
+        recorder.captured = 0
+        own = [one.detach() for one in objective.parameters()]
+        for number in range(4):
+            x = X + number
+            loss, counts, to_x, flat = torch.ops.nearkin.step(x, Y, None, own, objective._number, "mean")
+            live = x.clone().requires_grad_()
+            expected = objective.outcome(Points(live, Y, None), None).values.mean()
+            slopes = torch.autograd.grad(expected, [live, *objective.parameters()])
+            row = torch.cat([slope.flatten() for slope in slopes[1:]]) if own else torch.empty(0)
+            torch.testing.assert_close([loss, to_x, flat], [expected.detach(), slopes[0], row])
+            assert counts.shape == (14,) and counts[2:].all()
+        assert recorder.captured == 1

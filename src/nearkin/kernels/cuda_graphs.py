@@ -116,22 +116,21 @@ def launched(function: Callable[[Tensors], tuple[Tensor, ...]], tensors: Tensors
     return function(tensors) if known is None else known.outputs(tensors)
 
 
-_paused = False
+_pauses: list[object] = []  # one for each `paused` that is open
 
 
 @contextmanager
 def paused() -> Iterator[None]:
     """Evaluate as it is what is about to be recorded as a part of something larger."""
-    global _paused
-    before, _paused = _paused, True
+    _pauses.append(object())
     try:
         yield
     finally:
-        _paused = before
+        _pauses.pop()
 
 
 def _known(key: Hashable, tensors: Tensors, kind: type[_Kept], record: Callable[[], _Kept]) -> _Kept | None:
-    if _paused or torch.cuda.is_current_stream_capturing():
+    if _pauses or torch.cuda.is_current_stream_capturing():
         return None
     signature = (kind, key, _stream(tensors), *[None if t is None else (t.shape, t.dtype) for t in tensors])
     known = _seen.pop(signature, 0)

@@ -106,7 +106,7 @@ def _step(x: Tensor, labels: Any, ids: Any, _parameters: list[Tensor], number: i
             loss = loss.detach()
         else:
             with torch.no_grad():
-                loss, counts, found = step.loss(batch), step.counts, step.copied()
+                loss, counts, found = step.loss(batch), step.counts, step.copied(batch)
     rows = [gradient.reshape(-1).to(_kind(x)) for gradient in found[1:]]
     return loss, counts, found[0].to(_kind(x)).contiguous(), torch.cat(rows) if rows else x.new_empty(0, dtype=_kind(x))
 

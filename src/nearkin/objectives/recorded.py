@@ -181,7 +181,6 @@ class _Step:
     def __init__(self, objective: "Objective", batch: Points, reduction: Reduction) -> None:
         self.parameters = [one for one in objective.parameters() if one.requires_grad]
         self.reduction, self.turn = reduction, 0
-        self._embeddings = batch.embeddings.detach()
         self.depends: list[bool] = []  # whether the loss depends on the embeddings and on each parameter
         checks: list[Check] = []
 
@@ -215,9 +214,9 @@ class _Step:
         self.counts = self._counts.clone()
         return self._loss.clone()
 
-    def copied(self) -> list[Tensor]:
+    def copied(self, batch: Points) -> list[Tensor]:
         """The gradients of the last loss for the embeddings and each parameter, zero where it does not depend on one."""
-        found, shapes = iter(self._gradients), [self._embeddings, *self.parameters]
+        found, shapes = iter(self._gradients), [batch.embeddings, *self.parameters]
         return [
             next(found).clone(memory_format=torch.contiguous_format) if depends else torch.zeros_like(like)
             for depends, like in zip(self.depends, shapes, strict=True)
