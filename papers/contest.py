@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
+from traceback import print_exception
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def run_rows(
                 except Exception as error:  # whatever it was: the other rows can be had
                     failed += 1
                     print(f"{key} failed: {type(error).__name__}: {error}", flush=True)
+                    print_exception(error)
 
 
 def spread(values: Sequence[float | None]) -> str:

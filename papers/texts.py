@@ -10,11 +10,9 @@ continues an interrupted run. Rows of SetFit need it (`pip install setfit`). `--
 Protocol. 8, 16 or 64 labeled texts of each of the 20 classes are drawn from the training file by the seed, and 40 texts of each class
 from the test file, the same for all. Nothing is tuned, but for the row of what `nearkin train` starts from, which chooses on an eighth of
 the labeled texts, and for the rows that tune all weights: their objective, rate and head are chosen on 40 other texts of each class of the
-training file, with other labeled texts. They take 20 epochs, which is a quarter of the texts that SetFit passes through the encoder.
-SetFit fine-tunes the whole encoder with its own settings, to the end: with 20 pairs of either kind for each text, as in its paper, and
-with all pairs, which is its default (at 64 labels that would be 97,280 steps, which were not run). Its accuracy is that of its own head.
-All times are CPU seconds of one thread; where a row was trained on a GPU, they are its texts times the CPU seconds that one text costs in
-a training step.
+training file, with other labeled texts. They take 20 epochs, which is a quarter of the texts that SetFit passes through the encoder with
+20 pairs of either kind for each text, as in its paper. All times are CPU seconds of one thread; where a row was trained on a GPU, they
+are its texts times the CPU seconds that one text costs in a training step.
 """
 
 import csv
@@ -305,6 +303,7 @@ def page_of(saved: Mapping[str, Any]) -> str:
         "Accuracy is that of the nearest class mean by cosine, or of the method's own classifier; seconds are those of one CPU core,\n"
         "with the features.\n"
     )
+    text += _about_setfit(saved)
     for labels in LABELS:
         text += f"\n## {labels} labels a class\n\n| method | accuracy | 1-NN | MAP@R | seconds | seeds |\n|---|---|---|---|---|---|\n"
         for method, about in ABOUT.items():
@@ -316,6 +315,16 @@ def page_of(saved: Mapping[str, Any]) -> str:
                 seconds = np.mean([_seconds(one, method, saved) for one in rows])
                 text += f"| {about}{steps} | {cells} | {seconds:,.1f} | {len(rows)} |\n"
     return text + _trials(saved)
+
+
+def _about_setfit(saved: Mapping[str, Any]) -> str:
+    """What was run of SetFit."""
+    text = "SetFit fine-tunes the whole encoder with its own settings; its accuracy is that of its own head. "
+    if any("/SetFit/" in key for key in saved):
+        return text + "By default it takes all pairs: at 64 labels these would be 97,280 steps, which were not run.\n"
+    a_text = saved.get("seconds of a text", {}).get("SetFit", 0.0)
+    hours = ", ".join(f"{80 * 20 * labels * a_text / 3600:.1f}" for labels in LABELS)
+    return text + f"Its whole training, which would take {hours} hours on this core, was not run.\n"
 
 
 def _seconds(row: Mapping[str, Any], method: str, saved: Mapping[str, Any]) -> float:

@@ -1,9 +1,13 @@
+import inspect
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
-from nearkin.data.samplers import ClassBalanced, PerClass, Shuffled
+from nearkin import data
+from nearkin.data.samplers import ClassBalanced, PerClass, Sampler, Shuffled
 
 SIZES = (30, 20, 3, 11, 12, 1, 25)  # images of the classes 0..6
 LABELS = torch.cat([torch.full((n,), c) for c, n in enumerate(SIZES)])[
@@ -198,3 +202,14 @@ def test_a_state_of_another_sampler_raises():
         MAKERS["balanced"]().load_state_dict(state)
     with pytest.raises(ValueError, match="the saved sampler is at epoch 0, batch 99, but an epoch has 6 batches"):
         MAKERS["per_class"]().load_state_dict({**state, "position": 99})
+
+
+def test_the_signatures_on_the_page_are_those_of_the_code():
+    text = (Path(__file__).parents[2] / "docs/how-to/batches.md").read_text(encoding="utf-8")
+    written = dict(re.findall(r"\| `(\w+)` \| `\1(\(.*?\))` \|", text))
+    kinds = {name: kind for name in data.__all__ if inspect.isclass(kind := getattr(data, name)) and issubclass(kind, Sampler)}
+    assert written.keys() == kinds.keys() - {"Sampler"}
+    for name, signature in written.items():
+        own = inspect.signature(kinds[name])
+        bare = [parameter.replace(annotation=parameter.empty) for parameter in own.parameters.values()]
+        assert str(own.replace(parameters=bare, return_annotation=own.empty)) == signature

@@ -1,12 +1,15 @@
 """The contest of texts: parts that share nothing, rows that are saved, and pages of them."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from nearkin.data import Dataset, Texts
 from papers import texts
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -74,3 +77,17 @@ def test_settings_are_chosen_by_their_trials_and_then_run(files, tmp_path, monke
     page = (tmp_path / "papers" / "texts.md").read_text()
     assert "(ours) (3 steps) | 90.0 ± 0.0 |  |  | 25.0 | 2 |" in page and "(3 steps) | 50.0 ± 0.0 |  |  | 50.0 | 2 |" in page
     assert f"| {texts.SETTINGS[2].words} (chosen) | 90.0 |" in page
+
+
+def test_the_figures_of_the_guide_are_those_of_the_results():
+    saved = json.loads((ROOT / "docs/results/texts.json").read_text(encoding="utf-8"))
+    guide = " ".join((ROOT / "docs/how-to/texts.md").read_text(encoding="utf-8").split())
+
+    def means(method: str) -> list[str]:
+        rows = [[saved[f"{labels}/{method}/{seed}"]["scores"]["accuracy"] for seed in texts.SEEDS] for labels in texts.LABELS]
+        return [f"{100 * sum(some) / len(some):.1f}" for some in rows]
+
+    for method in ("tuned", "frozen"):
+        first, second, third = means(method)
+        assert f"{first}, {second} and {third}" in guide
+    assert texts.page_of(saved) == (ROOT / "docs/papers/texts.md").read_text(encoding="utf-8")

@@ -62,10 +62,10 @@ OTHERS = 4  # least expected number of points outside the largest class in a bat
 CLIPPED: Leaves = {"optimizer.clip": "1"}  # without it SGD ends in NaN on small data after many steps, and on large numbers
 
 # Weights of a pretrained encoder are changed carefully: the rate of images was chosen on validation classes (docs/papers/tuning.md),
-# that of texts is the usual one of fine-tuning.
+# that of texts on other texts of a training file (docs/papers/texts.md).
 TUNED: Leaves = {"optimizer.name": "adam", "optimizer.learning_rate": "0.001", "optimizer.weight_decay": "0", "optimizer.clip": "10"}
 STARTED: Leaves = {"patience": "10"}  # epochs: where the map cannot be improved, a longer training is a longer wait
-BODY_RATE = {"images": "0.1", "texts": "0.03"}  # of the rate of the head
+BODY_RATE = "0.1"  # of the rate of the head
 
 RECIPES: Mapping[str, Recipe] = {
     "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),
@@ -114,14 +114,14 @@ def suited(run: Run, train: Dataset, given: Collection[str]) -> Run:
     """
     name = objective_for(train, run.objective.name)[0]
     leaves = UNLABELED if name in SUITED else {} if name in WITHOUT_LABELS else _labeled(run, train)
-    leaves = {**leaves, **_tuned(run, train, given)}
+    leaves = {**leaves, **_tuned(run, given)}
     whole = any(leaf.startswith("optimizer.") for leaf in given)
     kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith("optimizer.")}
     kept |= {"least_steps"} if run.references == "training_set" else set()  # one step already covers all points
     return override(run, {leaf: value for leaf, value in _without_least_steps(leaves, kept).items() if leaf not in kept})
 
 
-def _tuned(run: Run, train: Dataset, given: Collection[str]) -> Leaves:
+def _tuned(run: Run, given: Collection[str]) -> Leaves:
     """Settings for weights of a pretrained encoder that are trained further, or for a head that starts from a map in closed form."""
     if not run.network.pretrained or run.network.tune == "none":
         return {}
@@ -129,7 +129,7 @@ def _tuned(run: Run, train: Dataset, given: Collection[str]) -> Leaves:
         return STARTED
     if any(leaf.startswith(("optimizer.", "network.rate")) for leaf in given):  # they depend on each other
         return {}
-    return {**TUNED, "network.rate": BODY_RATE.get(train.kind, "0.1")}
+    return {**TUNED, "network.rate": BODY_RATE}
 
 
 def in_bfloat16(run: Run, on_gpu: bool, given: Collection[str] | None, log: Reporter) -> Run:
