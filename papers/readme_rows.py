@@ -1,14 +1,16 @@
 """The rows of results that the README shows."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 from papers.cell import AFTER_TEST, LEGEND, Cell
 from papers.claim import line
 from papers.lu2019_summary import readme_summary
 from papers.table_methods import MAIN, OURS
-from papers.table_page import CHOSEN_ON, paired_tests, ranks, read_records, untouched
+from papers.table_page import CHOSEN_ON, paired_tests, ranks, read_records, shared_by_tuned, untouched
 from papers.tables import TABLES, verdicts
 from papers.verdict import Verdict
 
@@ -54,8 +56,18 @@ def _tables(results: Path, link: str) -> list[str]:
         f"- **Tables**: {len(records)} public sets, default settings, {len(of)} methods: mean rank {of[OURS]:.2f} (1 is the best;"
         f" {others}). Ahead of {won} (Wilcoxon with Holm's correction: p <= {max(tests[name][3] for name in BOOSTED):.2g})."
         f" The defaults were chosen on inner splits of {len(CHOSEN_ON)} of these sets; on the others the rank is {mean(fresh):.2f}."
-        f" [Every set]({link}/tables.md)."
+        f"{_tuned_tables(records)} [Every set]({link}/tables.md)."
     ]
+
+
+def _tuned_tables(records: Sequence[Mapping[str, Any]]) -> str:
+    ranked, shared = shared_by_tuned(records)
+    if not shared:
+        return ""
+    of = {name: mean(some) for name, some in ranks(shared, ranked).items()}
+    others = sorted(ranked[1:], key=of.__getitem__)
+    said = ", ".join(f"{name.partition(' (')[0]} {of[name]:.2f}" for name in others)
+    return f" Tuned, {ranked[0].partition('(')[2].rstrip(')')} each, {len(shared)} sets, one seed: {of[ranked[0]]:.2f} ({said})."
 
 
 def _tuning(results: Path, link: str) -> list[str]:

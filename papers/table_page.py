@@ -82,7 +82,6 @@ def page(folder: Path) -> str:
     """The results as Markdown."""
     records = read_records(folder)
     names = dict.fromkeys(run["method"] for record in records for run in record["runs"])
-    tuned = [name for name in names if name.endswith("trials)")]
     main = [name for name in MAIN if name in names]
     lines = ["# Contest on tables", "", _INTRODUCTION, ""]
     lines += ["Accuracy in %, for numbers the root mean squared error; mean ± standard deviation over the seeds that all methods have.", ""]
@@ -95,8 +94,8 @@ def page(folder: Path) -> str:
         "",
         *_more(records, main),
     ]
-    if tuned:
-        lines += ["", "## Tuned settings", "", _TUNED, "", *_tuned(records, tuned)]
+    if tuned_in(records):
+        lines += ["", "## Tuned settings", "", _TUNED, "", *_tuned(records)]
     ablations = [f"{OURS}, {name}" for name in ABLATIONS if f"{OURS}, {name}" in names]
     if ablations:
         lines += ["", "## Ablations", "", "Each row changes one setting of the default.", "", *_tests(records, ablations, "variant")]
@@ -116,14 +115,25 @@ _TUNED = """One seed. Sets were taken by the time that a fit of CatBoost takes, 
 finished less than half of them is listed without a rank."""
 
 
-def _tuned(records: Sequence[Mapping[str, Any]], tuned: Sequence[str]) -> list[str]:
-    """The table of tuned methods, and the ranks over the sets that those have which finished at least half of ours."""
-    ours = next((name for name in tuned if name.startswith(OURS)), "")
-    mine = [record for record in records if ours in errors(record, (ours,))]
-    of = {name: sum(name in errors(record, (name,)) for record in mine) for name in tuned}
-    ranked = [name for name in tuned if 2 * of[name] >= len(mine) > 0]
-    shared = [record for record in mine if len(errors(record, ranked)) == len(ranked)]
-    return [*_per_set(mine, tuned, shared, ranked), "", *_ranked(shared, ranked), *(_tests(mine, ranked, "method", ours) if ranked else [])]
+def tuned_in(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The tuned methods of the saved runs."""
+    return [name for name in dict.fromkeys(run["method"] for record in records for run in record["runs"]) if name.endswith("trials)")]
+
+
+def shared_by_tuned(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Mapping[str, Any]]]:
+    """The tuned methods that finished at least half of the sets that ours did, ours first, and the sets that all of them have."""
+    tuned = sorted(tuned_in(records), key=lambda name: not name.startswith(OURS))
+    mine = [record for record in records if tuned and tuned[0] in errors(record, tuned[:1])]
+    ranked = [name for name in tuned if 2 * sum(name in errors(record, (name,)) for record in mine) >= len(mine) > 0]
+    return ranked, [record for record in mine if len(errors(record, ranked)) == len(ranked)]
+
+
+def _tuned(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The table of tuned methods, their ranks and the paired tests."""
+    ranked, shared = shared_by_tuned(records)
+    mine = [record for record in records if errors(record, ranked[:1])]
+    others = [name for name in tuned_in(records) if name not in ranked]
+    return [*_per_set(mine, [*ranked, *others], shared, ranked), "", *_ranked(shared, ranked), *_tests(mine, ranked, "method", ranked[0])]
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:

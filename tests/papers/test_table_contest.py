@@ -16,7 +16,7 @@ from papers import table_contest
 from papers.__main__ import main
 from papers.table_contest import Job, run_one
 from papers.table_methods import METHODS, drawn
-from papers.table_page import critical_difference, draw_ranks, means, page, paired_tests, ranks
+from papers.table_page import critical_difference, draw_ranks, means, page, paired_tests, ranks, shared_by_tuned
 from papers.table_sets import SETS, _checked, package_file
 
 
@@ -84,6 +84,16 @@ def test_sets_that_a_method_lacks_do_not_count_in_the_ranks() -> None:
     some = records({"a": [1.0, 5.0], "b": [2.0, 1.0]})
     some[1]["runs"].pop()
     assert ranks(some, ["a", "b"]) == {"a": [1.0], "b": [2.0]}
+
+
+def test_tuned_methods_are_ranked_over_the_sets_that_they_share() -> None:
+    names = ["kNN (3 trials)", "TabularNCA (3 trials)", "MLP (3 trials)", "TabularNCA"]
+    some = records({name: [1.0, 2.0, 3.0] for name in names})
+    some[2]["runs"] = [run for run in some[2]["runs"] if not run["method"].startswith("kNN")]  # two of three sets: ranked
+    for record in some[1:]:
+        record["runs"] = [run for run in record["runs"] if not run["method"].startswith("MLP")]  # one of three: listed only
+    assert shared_by_tuned(some) == (["TabularNCA (3 trials)", "kNN (3 trials)"], some[:2])
+    assert shared_by_tuned(records({"kNN": [1.0]})) == ([], [])
 
 
 def test_wins_and_the_corrected_p_of_wilcoxon() -> None:

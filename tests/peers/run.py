@@ -3,7 +3,7 @@
 Nothing of the peers is kept here. scikit-learn's tests come with its installation; metric-learn's come from its source distribution,
 which is downloaded. A copy with our estimators under their names is written to a temporary folder and run there. DIFFERENCES lists every
 test that does not pass, with the reason; a test that starts to pass, or a new failure, is an error. The distributions of
-pytorch-metric-learning hold no tests: its repository is downloaded, or PML_SOURCE names a folder that holds it. Tests of five losses run
+pytorch-metric-learning hold no tests: its repository is downloaded, or PML_SOURCE names a folder that holds it. Tests of four losses run
 against tests/peers/pml_shims.py, in float32 and float64 (in half precision our losses are float32, theirs half); all other losses that both
 have are compared by tests/peers/test_migration.py.
 
