@@ -133,6 +133,29 @@ def peers_part(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def compiled_part(runs: list[dict[str, Any]]) -> list[str]:
+    """Objectives under torch.compile beside the same loss written out by hand."""
+    said = (
+        "`torch.compile` of an objective beside `torch.compile` of the same loss in plain torch, loss and gradient: milliseconds of ours "
+        "compiled, by hand and compiled, and ours without torch.compile; then how many times as long ours takes of the one by hand. Both take "
+        "turns in one process. On CUDA a step of ours is recorded anyway: compile the network, and call the objective as it is."
+    )
+    lines = ["## Under torch.compile", "", said, ""]
+    for found in runs:
+        rows = [
+            (
+                row["loss"],
+                f"{row['n']:,} x {row['d']}",
+                *(f"{row['ms'][kind]:.2f}" for kind in ("ours", "by hand", "eager")),
+                f"{row['ratio']:.2f}",
+            )
+            for row in found["rows"]
+        ]
+        heads = ("loss", "points", "ours", "by hand", "ours, not compiled", "ours : by hand")
+        lines += [about({"command": "python -m bench.compiled", **found}), "", *table(heads, rows)]
+    return lines
+
+
 CUDA_NOTES = (
     "Extra MB is the memory of a warm call while it runs, kept MB what stays allocated between calls. Up to 2²⁹ pairs "
     "(16,384 points, and the banks below) our evaluation is replayed from a CUDA graph, which keeps its memory, including copies of the "
@@ -371,6 +394,8 @@ def page() -> str:
         lines += losses_part(losses)
     if peers := [found for name in ("bench-peer-losses.json", "bench-peer-losses-h200.json") if (found := load(name)) is not None]:
         lines += peers_part(peers)
+    if compiled := [found for name in ("bench-compiled.json", "bench-compiled-h200.json") if (found := load(name)) is not None]:
+        lines += compiled_part(compiled)
     lines += numerics()
     if (training := load("bench-training.json")) is not None:
         lines += training_part(training)
