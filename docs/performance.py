@@ -137,22 +137,17 @@ def compiled_part(runs: list[dict[str, Any]]) -> list[str]:
     """Objectives under torch.compile beside the same loss written out by hand."""
     said = (
         "`torch.compile` of an objective beside `torch.compile` of the same loss in plain torch, loss and gradient: milliseconds of ours "
-        "compiled, by hand and compiled, and ours without torch.compile; then how many times as long ours takes of the one by hand. Both take "
-        "turns in one process. On CUDA a step of ours is recorded anyway: compile the network, and call the objective as it is."
+        "compiled, by hand and compiled, and ours without torch.compile; then how many times as long ours takes as the one by hand. "
+        "All take turns in one process. On CUDA a step of ours is recorded anyway: compile the network, and call the objective as it is."
     )
     lines = ["## Under torch.compile", "", said, ""]
     for found in runs:
         rows = [
-            (
-                row["loss"],
-                f"{row['n']:,} x {row['d']}",
-                *(f"{row['ms'][kind]:.2f}" for kind in ("ours", "by hand", "eager")),
-                f"{row['ratio']:.2f}",
-            )
+            (row["loss"], f"{row['n']:,} x {row['d']}", *(f"{ms:.2f}" for ms in row["ms"].values()), f"{row['ratio']:.2f}")
             for row in found["rows"]
         ]
         heads = ("loss", "points", "ours", "by hand", "ours, not compiled", "ours : by hand")
-        lines += [about({"command": "python -m bench.compiled", **found}), "", *table(heads, rows)]
+        lines += [about({"command": "python -m bench.compiled", "versions": {"torch": found["torch"]}, **found}), "", *table(heads, rows)]
     return lines
 
 
