@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 DEMO := .venv/.demo
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Bytecode is written when a module is first imported, not for everything at once.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 BENCH := .venv/.bench
 SITE := .venv/.site
 # bench.linear wants mnist/ in it: make bench DATA=folder
@@ -20,7 +21,7 @@ demo: $(DEMO)
 # follow one another, so that what the tests of a file share is made once.
 test: export OMP_NUM_THREADS := 1
 test: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not soak"
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 30 -m "not soak"
 
 lint: $(READY)
 	$(BIN)/ruff check .
