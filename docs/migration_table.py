@@ -254,7 +254,7 @@ MINERS = [
     Entry("AngularMiner", "Angular", "no mining by angle; the loss weighs all"),
     Entry("BatchEasyHardMiner", 'Triplet("hard"), Triplet("semi-hard")', "the easy choices are not here"),
     Entry("BatchHardMiner", 'Triplet("hard")', "with `MeanReducer`", mined("BatchHardMiner", lambda: nk.Triplet("hard", 0.2), hard_triplets)),
-    Entry("DistanceWeightedMiner", 'Triplet("distance-weighted")', "both draw at random"),
+    Entry("DistanceWeightedMiner", 'Triplet("distance-weighted", dimension=d)', "both draw at random"),
     Entry("EmbeddingsAlreadyPackagedAsTriplets", "", "give every triplet labels of its own"),
     Entry("HDCMiner", "", SKIPPED + "a share of the hardest pairs of the whole batch; use `MultiSimilarity` or `PrecisionAtK`"),
     Entry("MultiSimilarityMiner", "MultiSimilarity(epsilon=0.1)", "with its loss", mined("MultiSimilarityMiner", o.MultiSimilarity, lambda p: p.losses.MultiSimilarityLoss(), epsilon=0.1)),
@@ -273,13 +273,15 @@ REDUCERS = [
     Entry(
         "AvgNonZeroReducer", "", "the scale of its gradient changes with the number of active pairs; `objective.last.active` counts them"
     ),
-    Entry("ClassWeightedReducer", 'reduction="none"', "multiply the values by your weights"),
+    Entry("ClassWeightedReducer", 'reduction="none"', "multiply the values by your weights; one for each query, not for each pair"),
     Entry("DivisorReducer", 'reduction="sum"', "divide by what you like"),
     Entry("DoNothingReducer", 'reduction="none"', "", not_reduced),
     Entry("MeanReducer", 'reduction="mean"', "over valid queries", reduced("MeanReducer", "mean")),
     Entry("MultipleReducers", 'reduction="none"', "one value for each query"),
     Entry("PerAnchorReducer", 'reduction="mean"', "most criteria average over the pairs of a query first"),
-    Entry("SumReducer", 'reduction="sum"', "", reduced("SumReducer", "sum")),
+    Entry(
+        "SumReducer", 'reduction="sum"', "but for `Triplet`, whose queries have a mean over their triplets", reduced("SumReducer", "sum")
+    ),
     Entry("ThresholdReducer", 'reduction="none"', "select from the values"),
 ]
 SAMPLERS = [

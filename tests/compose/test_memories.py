@@ -147,6 +147,20 @@ def test_a_class_bank_keeps_the_last_of_every_class() -> None:
     assert torch.equal(again(batch(20, 2)).ids, bank(batch(20, 2)).ids)
 
 
+def test_references_that_an_objective_cannot_fill_are_refused() -> None:
+    queue = MomentumQueue(torch.nn.Linear(4, 3), 8, 3)
+    with pytest.raises(ValueError, match=r"MomentumQueue embeds the inputs itself.*pass references=queue\(keys\)"):
+        nk.SupCon().choosing_among(queue)
+    with pytest.raises(ValueError, match=r"MemoryBank keeps no labels, and SupCon compares labels; use CrossBatchMemory"):
+        nk.SupCon().choosing_among(MemoryBank(10, 3))
+
+
+def test_a_criterion_that_returns_a_tensor_is_told_of_outcomes() -> None:
+    objective = nk.NeighborhoodObjective(InBatch(), cosine(0.07), SameLabel(), lambda affinity, _: -affinity.logsumexp(1))  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match=r"returned a tensor; return nearkin.compose.Outcome, with a value"):
+        objective(drawn(4, 3, 0), torch.tensor([0, 0, 1, 1]))
+
+
 def test_a_momentum_queue_is_moco() -> None:
     torch.manual_seed(0)
     network = torch.nn.Linear(4, 3).double()

@@ -98,6 +98,15 @@ def test_categories_of_whole_numbers_stay_the_same_when_a_cell_is_missing() -> N
     assert schema.encode(pandas.DataFrame({"zip": pandas.Series([2, None], dtype="category")})).categories.tolist() == [[2], [0]]
 
 
+@pytest.mark.parametrize("dtype", ["object", "string"])
+def test_texts_of_pandas_may_be_missing(dtype: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"b": pandas.Series(["x", pandas.NA, "y", "x"], dtype=dtype)})
+    schema = TableSchema.learned(table)
+    assert kinds(schema) == {"b": "category"}
+    assert schema.encode(table).categories[:, 0].tolist()[0] != schema.encode(table).categories[1, 0]
+
+
 @pytest.mark.parametrize(
     ("cells", "said"),
     [

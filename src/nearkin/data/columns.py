@@ -498,7 +498,7 @@ def _is_missing(cell: Any) -> bool:
 def _texts(name: str, values: np.ndarray) -> np.ndarray:
     found = np.empty(len(values), dtype=object)
     for at, cell in enumerate(values.tolist()):
-        if not isinstance(cell, str | Real | date | None):
+        if not _is_missing(cell) and not isinstance(cell, str | Real | date):
             raise TypeError(
                 f"column {name!r}, row {at}: every argument must be a string, a number, a boolean or a date, not {type(cell).__name__}"
             )

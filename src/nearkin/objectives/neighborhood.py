@@ -155,6 +155,10 @@ class NeighborhoodObjective(Objective):
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
             full = own and self.references.columns == "classes"  # class vectors have no empty slots
             outcome = self.criterion(affinity, (self.relation if full else partial(related, self.relation))(batch, references))
+            if isinstance(outcome, Tensor):
+                raise TypeError(
+                    f"criterion {_name(self.criterion)} returned a tensor; return nearkin.compose.Outcome, with a value for each query"
+                )
         if self.penalty is not None:
             valid = outcome.weight > 0
             outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
@@ -194,7 +198,8 @@ class NeighborhoodObjective(Objective):
         Raises
         ------
         ValueError
-            If this objective has references of its own: proxies, anchors, centers or a bank.
+            If this objective has references of its own: proxies, anchors, centers or a bank. If these references need the inputs
+            (`MomentumQueue`), or keep no labels and the objective compares labels.
 
         Examples
         --------
@@ -209,6 +214,11 @@ class NeighborhoodObjective(Objective):
         if not self.references.from_batch or self.references.columns is not None:
             own = type(self.references).__name__
             raise ValueError(f"{type(self).__name__} has references of its own, {own}, and cannot choose among others")
+        given = type(references).__name__
+        if references.needs_inputs:
+            raise ValueError(f"{given} embeds the inputs itself, which an objective never sees; pass references=queue(keys) in every call")
+        if references.per_sample and self.supervision != "ids":
+            raise ValueError(f"{given} keeps no labels, and {type(self).__name__} compares labels; use CrossBatchMemory or ClassBank")
         other = copy.deepcopy(self)
         other.references = references
         return other

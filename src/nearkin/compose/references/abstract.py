@@ -30,6 +30,8 @@ class References(nn.Module, ABC):
         Some of them may be empty slots, with label and id `nearkin.compose.points.EMPTY`. Every relation leaves these out.
     moves : bool
         `update` changes them, so that a training loop that never calls it is warned.
+    needs_inputs : bool
+        They embed the inputs by a network of their own, so that an objective, which sees embeddings only, cannot fill them.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class References(nn.Module, ABC):
     spread: ClassVar[bool] = False
     slots: ClassVar[bool] = False
     moves: ClassVar[bool] = False
+    needs_inputs: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, batch: Points) -> Points:

@@ -222,6 +222,7 @@ class MomentumQueue(References):
 
     slots: ClassVar[bool] = True
     moves: ClassVar[bool] = True
+    needs_inputs: ClassVar[bool] = True
 
     def __init__(self, network: nn.Module, size: int, dimension: int, momentum: float = 0.999, delay: int = 0, max_age: int = 0) -> None:
         super().__init__()
