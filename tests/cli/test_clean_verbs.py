@@ -45,6 +45,31 @@ def test_vectors_are_cleaned_and_accepted_rows_are_learned_from(tmp_path: Path, 
     assert data.labels is not None and len(data) == 119 and data.classes[data.labels[7]] == "bee" and 50 not in data.ids.tolist()
 
 
+def test_what_was_filled_in_is_kept_and_tables_of_other_data_are_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = vectors(tmp_path), tmp_path / "out"
+    for command, table, mark in (
+        (["clean", str(source), "--out", str(out)], "problems", ("cat,bee,,label", "cat,bee,x,label")),
+        (["pick", str(source), "--budget", "3", "--seed", "0", "--out", str(out)], "picks", None),
+    ):
+        if mark is None:
+            held = dict(np.load(source))
+            held["y"][::2] = ""
+            np.savez(source, **held)
+        assert main(command) == 0
+        path = out / f"{table}.csv"
+        rows = rows_of(path)
+        text = path.read_text().replace(*mark) if mark else path.read_text().replace(f"{rows[0]['path']},,", f"{rows[0]['path']},ant,")
+        path.write_text(text)
+        assert text != "" and main(command) == 0 and rows_of(path)[0] == next(csv.DictReader(text.splitlines()))
+        assert "1 row that you filled in before is kept" in capsys.readouterr().out
+    other = tmp_path / "points.npy"
+    np.save(other, np.load(source)["x"])
+    assert main(["clean", str(other), "--out", str(out)]) != 0
+    assert "holds the table of other data" in capsys.readouterr().err
+
+
 def test_picks_of_image_files_are_labeled_and_picked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out = tmp_path / "pictures", tmp_path / "out"
     folder.mkdir()

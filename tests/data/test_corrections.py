@@ -28,7 +28,7 @@ def test_labels_are_corrected_confirmed_and_new_classes_added(tmp_path: Path) ->
         vectors(), table(tmp_path, "path,label,was", "set row 1,fox,cat", "set row 2,dog,dog", "set row 3,cat,dog"), lines.append
     )
     assert data.classes == ("cat", "dog", "fox") and data.labels is not None and data.labels.tolist() == [0, 2, 1, 0]
-    assert lines == ["corrected.csv: 2 of 4 labels corrected, 1 confirmed"]
+    assert lines == ["corrected.csv: 2 of 4 labels corrected, 1 as they were"]
     assert corrected(vectors(), "").labels.tolist() == [0, 0, 1, 1]  # type: ignore[union-attr]
 
 
@@ -88,7 +88,7 @@ def test_accepted_suggestions_are_taken_and_accepted_copies_left_out(tmp_path: P
     )
     data = corrected(vectors(), path, lines.append)
     assert data.labels is not None and data.labels.tolist() == [1, 0, 1] and data.ids.tolist() == [0, 1, 2]
-    assert lines == ["corrected.csv: 1 of 4 labels corrected, 1 confirmed", "corrected.csv: 1 of 4 points left out"]
+    assert lines == ["corrected.csv: 1 of 4 labels corrected, 1 as they were", "corrected.csv: 1 of 4 points left out"]
 
 
 def test_points_without_labels_can_be_left_out(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ function own(picture: HTMLImageElement): HTMLElement {
   return picture;
 }
 
-const OWN = new Set(["data", "split", "set", "group"]); // fields of the metadata that are shown in other ways
+const OWN = new Set(["data", "split", "set", "group", "text"]); // fields of the metadata that are shown in other ways
 
 function facts(atlas: Atlas, { row, near }: Visit): [string, string][] {
   if (row === null) {

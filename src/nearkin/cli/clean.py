@@ -1,5 +1,7 @@
 """`nearkin clean`: probable label errors, copies, leaks and outliers, as one table that `nearkin train --labels` takes back."""
 
+import csv
+import io
 import json
 from argparse import Namespace
 from collections.abc import Sequence
@@ -13,10 +15,14 @@ from rich.text import Text
 from nearkin.cli.progress import TrainingView
 from nearkin.cli.terminal import Terminal
 from nearkin.cli.unlearned import Unlearned, is_vectors, place_names, unlearned
+from nearkin.data.cells import inert
 from nearkin.data.disk import explain_full_disk, replacing
 from nearkin.evaluate import Problems, clean
 
 SHOWN = 10  # rows of each kind in the terminal
+TABLES = {"clean": "problems", "pick": "picks"}  # of each command, as .csv and .json
+MARKS = ("label", "accept")  # columns that a person fills in
+Row = dict[str, str]
 
 
 def run(arguments: Namespace) -> int:
@@ -26,11 +32,52 @@ def run(arguments: Namespace) -> int:
         found = unlearned(arguments, out, view)
         view.message(f"judging {len(found.data):,} points by {found.words}")
         problems = listed(found)
-    write(out / "problems.csv", problems.to_csv())
+    text, kept = carried(out, "problems", problems.to_csv(), ("kind", "path"))
+    write(out / "problems.csv", text)
     about = {"data": arguments.data, "points": len(found.data), "judged by": found.words, "counts": problems.counts}
     write(out / "problems.json", json.dumps({**about, "notes": problems.notes, "problems": problems.as_rows()}, indent=1) + "\n")
     _print(arguments, out, problems, vectors=is_vectors(arguments.data))
+    say_kept(kept, out / "problems.csv")
     return 0
+
+
+def carried(out: Path, stem: str, text: str, key: Sequence[str]) -> tuple[str, int]:
+    """The new table with the rows whose label or mark a person changed in the one that is there, and how many these are.
+
+    The JSON beside the table says how it was written. Changed rows that the new table does not have come first.
+    """
+    new, columns = list(csv.DictReader(io.StringIO(text))), text.splitlines()[0].split(",")
+    kept = {_key(row, key): row for row in _changed(out, stem, columns, key)}
+    known = {_key(row, key): row for row in new}
+    merged = {**{name: row for name, row in kept.items() if name not in known}, **known, **kept}
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, columns)
+    writer.writeheader()
+    writer.writerows(merged.values())
+    return file.getvalue(), len(kept)
+
+
+def _changed(out: Path, stem: str, columns: Sequence[str], key: Sequence[str]) -> list[Row]:
+    """The rows of the table that is there whose label or mark is not the one that was written."""
+    table, about = out / f"{stem}.csv", out / f"{stem}.json"
+    if not table.is_file():
+        return []
+    rows = json.loads(about.read_text(encoding="utf-8"))[stem] if about.is_file() else []
+    written = {_key(row, key): row for row in ({name: inert(str(value)) for name, value in row.items()} for row in rows)}
+    with table.open(newline="", encoding="utf-8-sig") as file:
+        found = [{name: row.get(name) or "" for name in columns} for row in csv.DictReader(file)]
+    return [row for row in found if any(row[name] != written.get(_key(row, key), {}).get(name, "") for name in MARKS if name in row)]
+
+
+def _key(row: Row, key: Sequence[str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in key)
+
+
+def say_kept(count: int, path: Path) -> None:
+    """Say that edits of an earlier table were kept."""
+    if count:
+        rows = "1 row that you filled in before is" if count == 1 else f"{count:,} rows that you filled in before are"
+        Terminal(highlight=False).print(f"{rows} kept in {path}.", soft_wrap=True, markup=False)
 
 
 def listed(found: Unlearned) -> Problems:
@@ -42,11 +89,16 @@ def listed(found: Unlearned) -> Problems:
 
 
 def output_folder(arguments: Namespace, verb: str) -> Path:
-    """--out, or a folder in the model folder, or one in runs/ that is named after the data."""
-    if arguments.out:
-        return Path(arguments.out)
+    """--out, or a folder in the model folder, or one in runs/ that is named after the data; not one with the table of other data."""
     source = Path(arguments.data)
-    return source / verb if (source / "model.json").exists() else Path("runs") / f"{source.resolve().stem}-{verb}"
+    own = source / verb if (source / "model.json").exists() else Path("runs") / f"{source.resolve().stem}-{verb}"
+    out = Path(arguments.out) if arguments.out else own
+    about = out / f"{TABLES[verb]}.json"
+    if about.is_file():
+        other = json.loads(about.read_text(encoding="utf-8")).get("data")
+        if other is not None and Path(other).resolve() != source.resolve():
+            raise ValueError(f"{out} holds the table of other data, {other}; pass another folder as --out")
+    return out
 
 
 def write(path: Path, text: str) -> None:

@@ -32,13 +32,19 @@ class Queries(NamedTuple):
     notes: tuple[str, ...]
 
 
+def _some_unknown(data: Dataset) -> bool:
+    return data.supervision == "classes" and data.labels is not None and bool((data.labels < 0).any())
+
+
 def queries_for(arguments: Namespace, folder: Path, report: Report) -> Queries:
     """The part that the run held out, or DATA."""
     parts, notes = _parts(folder, arguments, report)
     part = arguments.part
     if arguments.data is None:
         if part not in parts and set(parts) == {"train"} and is_given(folder):
-            return Queries(parts["train"], "all points", parts, (*notes, LEFT_OUT_ITSELF))
+            return Queries(
+                parts["train"], "all that have a class" if _some_unknown(parts["train"]) else "all points", parts, (*notes, LEFT_OUT_ITSELF)
+            )
         if part not in parts and set(parts) == {"train"} and parts["train"].supervision == "ids":
             return Queries(parts["train"], "train", parts, (*notes, NOTHING_HELD_OUT))
         if part not in parts:

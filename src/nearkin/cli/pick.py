@@ -6,7 +6,7 @@ import json
 from argparse import Namespace
 from typing import Any
 
-from nearkin.cli.clean import output_folder, table_of, write
+from nearkin.cli.clean import carried, output_folder, say_kept, table_of, write
 from nearkin.cli.progress import TrainingView
 from nearkin.cli.terminal import Terminal
 from nearkin.cli.unlearned import Unlearned, place_names, unlearned
@@ -28,7 +28,8 @@ def run(arguments: Namespace) -> int:
     writer = csv.DictWriter(file, COLUMNS)
     writer.writeheader()
     writer.writerows({name: inert(str(value)) for name, value in row.items()} for row in rows)
-    write(out / "picks.csv", file.getvalue())
+    text, kept = carried(out, "picks", file.getvalue(), ("path",))
+    write(out / "picks.csv", text)
     write(out / "picks.json", json.dumps({"data": arguments.data, "chosen by": found.words, "picks": rows}, indent=1) + "\n")
     console = Terminal(highlight=False)
     console.print(table_of(("path", "reason"), rows[:SHOWN]))
@@ -38,6 +39,7 @@ def run(arguments: Namespace) -> int:
         soft_wrap=True,
         markup=False,
     )
+    say_kept(kept, out / "picks.csv")
     return 0
 
 

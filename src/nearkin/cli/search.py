@@ -57,6 +57,9 @@ def run(arguments: Namespace) -> int:
     for label in where.labels:
         if known and label not in known:
             note(f"no point has the label {label!r}; the labels are {few(known)}")
+    if where.metadata and not any(result.answer.hits for result in found):
+        asked = ", ".join(f"{name}={value}" for name, value in where.metadata.items())
+        note(f"no point passed --where {asked}; check the name and the value")
     if arguments.json:
         json.dump([_json(result) for result in found], sys.stdout, indent=1)
         sys.stdout.write("\n")

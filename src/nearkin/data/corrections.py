@@ -71,7 +71,7 @@ def _relabeled(data: Dataset, path: Path, labels: dict[int, str], report: Report
     new = data.labels.clone()
     new[list(labels)] = torch.tensor([names.index(label) for label in labels.values()], dtype=new.dtype)
     changed = int((new != data.labels).sum())
-    inform(report, f"{path.name}: {changed:,} of {len(data):,} labels corrected, {len(labels) - changed:,} confirmed")
+    inform(report, f"{path.name}: {changed:,} of {len(data):,} labels corrected, {len(labels) - changed:,} as they were")
     return replace(data, labels=new, classes=tuple(names))
 
 

@@ -198,10 +198,12 @@ def _finished(folder: Path, state: dict[str, Any], replace: bool) -> bool:
         return False
     if state and read_json(folder / STATE, "pass --replace to build the folder again") == state:
         return True
-    raise FileExistsError(
-        f"{folder} holds other vectors, or the file or its options have changed since; "
-        "`nearkin explore --replace` (replace=True) builds it again, --out (out) names another folder"
+    why = (
+        "holds other vectors, or the file or its options have changed since"
+        if state
+        else "holds vectors already; whether these differ is not known"
     )
+    raise FileExistsError(f"{folder} {why}; `nearkin explore --replace` (replace=True) builds it again, --out (out) names another folder")
 
 
 def _about(data: Dataset, metric: str, source: str) -> dict[str, Any]:
@@ -229,15 +231,15 @@ def _parts(data: Dataset) -> Any:
 
 def _guessed(data: Dataset, report: Report | None) -> str:
     """The metric by the lengths of the vectors, and a line that says so."""
-    shortest, longest, signs = np.inf, 0.0, True
+    shortest, longest, signs, zeros = np.inf, 0.0, True, False
     for part in _parts(data):
         lengths = np.linalg.norm(part.astype(np.float64), axis=1)
         shortest, longest = min(shortest, float(lengths[lengths > 0].min(initial=np.inf))), max(longest, float(lengths.max()))
-        signs = signs and bool((np.abs(part) == 1).all())
+        signs, zeros = signs and bool((np.abs(part) == 1).all()), zeros or not lengths.all()
     if signs:
         metric, why = "hamming", "all numbers are -1 or 1"
     elif max(abs(shortest - 1), abs(longest - 1)) < UNIT:
-        metric, why = "cosine", "all vectors have length 1"
+        metric, why = "cosine", "all vectors that are not zero have length 1" if zeros else "all vectors have length 1"
     else:
         metric, why = "squared_euclidean", f"the lengths of the vectors differ, from {shortest:.3g} to {longest:.3g}"
     other = "; if their encoder was trained with cosines, pass --metric cosine (metric='cosine')" if metric == "squared_euclidean" else ""
@@ -251,4 +253,7 @@ def _report_zeros(data: Dataset, metric: str, report: Report | None) -> None:
         effect = "a cosine with them is 0, so they are near nothing" if metric == "cosine" else "they are at the origin"
         first = int(np.flatnonzero(zeros)[0])
         text = f"{int(zeros.sum()):,} of {len(zeros):,} vectors are zero, first {data.sources[first]}: {effect}"
-        inform(report, f"{text}; they are kept. Check how they were computed, or delete them: nearkin index FOLDER --delete {first}")
+        inform(
+            report,
+            f"{text}; they are kept. Check how they were computed, or delete them by id, as in nearkin index FOLDER --delete {first}",
+        )

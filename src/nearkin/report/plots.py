@@ -147,6 +147,8 @@ def plot_confusions(embeddings: Any, labels: Any, affinity: Affinity | None = No
     'Figure'
     """
     points, y = _points(embeddings, labels)
+    rows = torch.nonzero(y >= 0)[:, 0]  # points without a class are left out
+    points, y = Points(points.embeddings[rows], y[rows], rows), y[rows]
     found = nearest(points, points, NEAR, affinity, exclude_same_id=True).positions
     count = max(int(y.max()) + 1, len(classes))
     counts = flow_counts(y, torch.where(found >= 0, y[found.clamp_min(0)], -1), count)
@@ -223,4 +225,4 @@ def _points(embeddings: Any, labels: Any) -> tuple[Points, Tensor]:
 
 
 def _names(labels: Tensor, classes: Sequence[str]) -> list[str]:
-    return [str(classes[one]) if one < len(classes) else str(one) for one in labels.tolist()]
+    return [str(classes[one]) if 0 <= one < len(classes) else str(one) for one in labels.tolist()]

@@ -207,7 +207,7 @@ def _finite(table: Table, where: str, on_error: str, report: Report | None) -> t
     listed = few([f"row {row}" for row in wrong[:10].tolist()])
     text = f"{where}: {len(wrong):,} of {len(good):,} vectors are missing or not finite (NaN or infinity): {listed}"
     if on_error == "raise" or not len(rows):
-        raise ValueError(f"{text}; fix them, or pass on_error='skip' (--skip-damaged) to leave them out")
+        raise ValueError(f"{text}; fix them, or leave them out: on_error='skip' in Python, --skip-damaged for commands that read data")
     warn(report, f"{text}; they are left out. Compute them again to have all")
     cells: dict[str, Sequence[Any]] = {name: [values[row] for row in rows.tolist()] for name, values in table.cells.items()}
     return Table(table.vectors[rows], cells, table.left_out), rows
