@@ -79,6 +79,15 @@ def test_arrays_files_of_arrays_and_tensors(tmp_path):
     assert by_file.columns == {"color": ["red", "blue", "red", "red"]} and list(named.sources) == list("wxyz")
 
 
+def test_labels_whose_ids_count_the_rows_in_another_order_are_refused(tmp_path):
+    np.save(tmp_path / "v.npy", np.eye(3, dtype=np.float32))
+    (tmp_path / "l.csv").write_text("id,label\n2,c\n1,b\n0,a\n")
+    with pytest.raises(ValueError, match=r"its column 'id' counts the rows in another order.*sort it by 'id'"):
+        open_vectors(tmp_path / "v.npy", labels=tmp_path / "l.csv")
+    (tmp_path / "l.csv").write_text("id,label\n0,a\n1,b\n2,c\n")
+    assert open_vectors(tmp_path / "v.npy", labels=tmp_path / "l.csv").labels.tolist() == [0, 1, 2]
+
+
 def test_labels_are_joined_by_id(tmp_path):
     (tmp_path / "labels.csv").write_text("id,label\np3,a\np1,b\np9,b\n")
     said = []
@@ -140,7 +149,7 @@ def test_images_of_a_folder_belong_to_the_vectors(tmp_path):
 def test_rows_that_are_not_finite_are_an_error_or_left_out_and_counted(frame, tmp_path):
     frame["embedding"] = [None if row == 3 else vector * (np.nan if row == 7 else 1) for row, vector in enumerate(frame["embedding"])]
     frame.to_parquet(tmp_path / "v.parquet")
-    with pytest.raises(ValueError, match=r"2 of 12 vectors are missing or not finite \(NaN or infinity\): row 3, row 7; fix them, or pass"):
+    with pytest.raises(ValueError, match=r"2 of 12 vectors are missing or not finite \(NaN or infinity\): row 3, row 7; fix them, or leave them out"):
         open_vectors(tmp_path / "v.parquet")
     said = []
     data = open_vectors(tmp_path / "v.parquet", on_error="skip", report=said.append)

@@ -166,6 +166,13 @@ def _with_labels(table: Table, labels: Any, columns: VectorColumns, where: str, 
         raise ValueError(
             f"{path} has {size:,} rows for {len(table.vectors):,} vectors of {where}; give one for each, or a column id in both"
         )
+    if theirs and not own:
+        numbers = [str(one) for one in found[theirs]]
+        if numbers != (rows := [str(row) for row in range(size)]) and sorted(numbers) == sorted(rows):
+            raise ValueError(
+                f"{path}: its column {theirs!r} counts the rows in another order, and the vectors have no ids; sort it by {theirs!r}, or "
+                "remove that column if the rows are in the order of the vectors"
+            )
     return table._replace(cells={**table.cells, **found})
 
 
