@@ -149,7 +149,7 @@ def test_images_of_a_folder_belong_to_the_vectors(tmp_path):
 def test_rows_that_are_not_finite_are_an_error_or_left_out_and_counted(frame, tmp_path):
     frame["embedding"] = [None if row == 3 else vector * (np.nan if row == 7 else 1) for row, vector in enumerate(frame["embedding"])]
     frame.to_parquet(tmp_path / "v.parquet")
-    with pytest.raises(ValueError, match=r"2 of 12 vectors are missing or not finite \(NaN or infinity\): row 3, row 7; fix them, or leave them out"):
+    with pytest.raises(ValueError, match=r"2 of 12 vectors are missing or not finite \(NaN or infinity\): row 3, row 7; fix them"):
         open_vectors(tmp_path / "v.parquet")
     said = []
     data = open_vectors(tmp_path / "v.parquet", on_error="skip", report=said.append)
