@@ -70,6 +70,15 @@ def test_what_was_filled_in_is_kept_and_tables_of_other_data_are_not_overwritten
     assert "holds the table of other data" in capsys.readouterr().err
 
 
+def test_data_of_one_name_have_tables_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", np.load(vectors(tmp_path))["x"])
+    for name in ("points.npz", "points.npy", "points.npy", "points.npz"):
+        assert main(["clean", name]) == 0
+    held = {path.parent.name: json.loads(path.read_text())["data"] for path in (tmp_path / "runs").glob("*/problems.json")}
+    assert held == {"points-clean": "points.npz", "points.npy-clean": "points.npy"}
+
+
 def test_picks_of_image_files_are_labeled_and_picked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out = tmp_path / "pictures", tmp_path / "out"
     folder.mkdir()

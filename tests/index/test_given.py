@@ -94,10 +94,10 @@ def test_an_unchanged_file_is_not_read_again_and_a_changed_one_is_refused(file, 
     nearkin.index_vectors(file, out)
     nearkin.open_index(out).index.delete([0])
     assert nearkin.index_vectors(file, out).index.count == N - 1  # what was changed by hand is kept
-    with pytest.raises(FileExistsError, match="its options have changed since"):
+    with pytest.raises(FileExistsError, match="was made with other options; `nearkin explore VECTORS --replace`"):
         nearkin.index_vectors(file, out, metric="cosine")
     table.iloc[:50].to_parquet(file)
-    with pytest.raises(FileExistsError, match="--replace"):
+    with pytest.raises(FileExistsError, match=r"was made before .*v\.parquet changed; .* --replace"):
         nearkin.index_vectors(file, out)
     assert nearkin.index_vectors(file, out, replace=True).index.count == 50
 
@@ -112,6 +112,29 @@ def test_an_unfinished_folder_is_built_again_and_other_folders_are_not_touched(f
     with pytest.raises(FileExistsError, match="holds other files; name a new folder"):
         nearkin.index_vectors(file, tmp_path / "mine")
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+def test_files_of_one_name_have_folders_of_their_own(file, table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.savez("v.npz", x=clusters(30)[0])
+    find = ["-k", "1", "--json", "--id"]
+    assert main(["search", "v.parquet", *find, "3"]) == 0
+    capsys.readouterr()
+    assert main(["search", "v.npz", *find, "3"]) == 0
+    assert f"v.nearkin holds the vectors of {file}, so these vectors go to {tmp_path / 'v.npz.nearkin'}" in capsys.readouterr().err
+    counts = {name: nearkin.open_index(name).index.count for name in ("v.nearkin", "v.npz.nearkin")}
+    assert counts == {"v.nearkin": N, "v.npz.nearkin": 30}
+    for name, count in (("v.npz", 30), ("v.parquet", N)):  # each finds its own again
+        assert main(["index", name]) == 0
+        said = capsys.readouterr()
+        assert f"{count} points of 6 dimensions" in said.out and "go to" not in said.err
+    with pytest.raises(FileExistsError, match=r"holds the vectors of .*v\.parquet; .* --replace.* --out FOLDER"):
+        nearkin.index_vectors("v.npz", "v.nearkin")
+    (tmp_path / "w.nearkin").mkdir()
+    (tmp_path / "w.nearkin" / "notes.txt").write_text("keep")
+    np.save("w.npy", clusters(30)[0])
+    assert main(["index", "w.npy"]) == 0 and (tmp_path / "w.npy.nearkin" / "model.json").exists()
+    assert "w.nearkin holds something else" in capsys.readouterr().err
 
 
 def test_numbers_and_sets_come_back_from_the_index(tmp_path):

@@ -89,16 +89,23 @@ def listed(found: Unlearned) -> Problems:
 
 
 def output_folder(arguments: Namespace, verb: str) -> Path:
-    """--out, or a folder in the model folder, or one in runs/ that is named after the data; not one with the table of other data."""
+    """--out, or a folder in the model folder, or one in runs/ that is named after the data; not one with the table of other data.
+
+    runs/docs-clean for docs.parquet; runs/docs.parquet-clean if the first is of other data, such as docs.npz.
+    """
     source = Path(arguments.data)
-    own = source / verb if (source / "model.json").exists() else Path("runs") / f"{source.resolve().stem}-{verb}"
-    out = Path(arguments.out) if arguments.out else own
-    about = out / f"{TABLES[verb]}.json"
-    if about.is_file():
-        other = json.loads(about.read_text(encoding="utf-8")).get("data")
-        if other is not None and Path(other).resolve() != source.resolve():
-            raise ValueError(f"{out} holds the table of other data, {other}; pass another folder as --out")
-    return out
+    if arguments.out:
+        usual = [Path(arguments.out)]
+    elif (source / "model.json").exists():
+        usual = [source / verb]
+    else:
+        usual = [Path("runs") / f"{name}-{verb}" for name in dict.fromkeys((source.resolve().stem, source.resolve().name))]
+    for out in usual:
+        about = out / f"{TABLES[verb]}.json"
+        other = json.loads(about.read_text(encoding="utf-8")).get("data") if about.is_file() else None
+        if other is None or Path(other).resolve() == source.resolve():
+            return out
+    raise ValueError(f"{out} holds the table of other data, {other}; pass another folder as --out")
 
 
 def write(path: Path, text: str) -> None:

@@ -23,7 +23,7 @@ from nearkin.data.corrections import corrected, is_corrections
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.disk import explain_full_disk, read_json
 from nearkin.data.lock import owned
-from nearkin.data.progress import Report, inform
+from nearkin.data.progress import Report, few, inform
 from nearkin.data.sources.vector_tables import VectorColumns
 from nearkin.data.sources.vectors import open_vectors
 from nearkin.index.collection import Collection, build_index, open_index
@@ -127,6 +127,15 @@ def made_from(folder: Path, source: str | os.PathLike[str]) -> bool:
     )
 
 
+def source_of(folder: Path) -> str | None:
+    """The file that a folder was made from, whether or not it is complete; "" if it holds something else, None if it holds nothing."""
+    if not folder.is_dir():
+        return "" if folder.exists() else None
+    if not (folder / "model.json").exists():
+        return "" if _others(folder) else None
+    return str(about_of(folder).get("given", ""))
+
+
 def is_given(folder: Path) -> bool:
     """Whether a model folder holds vectors that were given, instead of a trained network."""
     return "given" in about_of(folder)
@@ -190,20 +199,36 @@ def _finished(folder: Path, state: dict[str, Any], replace: bool) -> bool:
     if not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder to write with --out")
     ours = (folder / "model.json").exists() and is_given(folder)
-    others = [] if ours else [path.name for path in folder.iterdir() if path.name != CHECKSUMS and not path.name.startswith(".")]
+    others = [] if ours else _others(folder)
     if others:
         what = "a training" if set(NOT_OURS) & set(others) else "other files"
         raise FileExistsError(f"{folder} holds {what}; name a new folder with --out (out)")
     if replace or not (folder / STATE).exists():
         return False
-    if state and read_json(folder / STATE, "pass --replace to build the folder again") == state:
+    found = read_json(folder / STATE, "pass --replace to build the folder again")
+    if state and found == state:
         return True
-    why = (
-        "holds other vectors, or the file or its options have changed since"
-        if state
-        else "holds vectors already; whether these differ is not known"
+    raise FileExistsError(
+        f"{folder} {_difference(found, state)}; `nearkin explore VECTORS --replace` (replace=True) builds it again, "
+        "`nearkin explore VECTORS --out FOLDER` (out) makes another folder, which every verb opens in place of the file"
     )
-    raise FileExistsError(f"{folder} {why}; `nearkin explore --replace` (replace=True) builds it again, --out (out) names another folder")
+
+
+def _difference(found: dict[str, Any], state: dict[str, Any]) -> str:
+    """How the vectors of a folder differ from those that are given now."""
+    if not found or not state:
+        return "holds vectors already; whether these differ is not known"
+    if found["source"] != state["source"]:
+        return f"holds the vectors of {found['source']}"
+    changed = [name for name, was in found["files"].items() if state["files"].get(name, was) != was]
+    if changed:
+        return f"was made before {few(changed)} changed"
+    return "was made with other options"
+
+
+def _others(folder: Path) -> list[str]:
+    """The files of a folder, but for those that its writer leaves when it stops at once."""
+    return [path.name for path in folder.iterdir() if path.name != CHECKSUMS and not path.name.startswith(".")]
 
 
 def _about(data: Dataset, metric: str, source: str) -> dict[str, Any]:
