@@ -137,6 +137,46 @@ def test_files_of_one_name_have_folders_of_their_own(file, table, tmp_path, monk
     assert "w.nearkin holds something else" in capsys.readouterr().err
 
 
+def test_points_are_found_by_the_ids_of_the_data(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def found(file, name):
+        status = main(["search", file, "--id", name, "-k", "1", "--json"])
+        said = capsys.readouterr()
+        return json.loads(said.out)[0]["neighbors"][0]["source"] if not status else said.err.strip().splitlines()[-1]
+
+    right = found("plain.npy", "12") if np.save("plain.npy", clusters()[0]) is None else ""  # without ids, rows have numbers
+    for name, ids in (("names", [f"docs/{row % 3}/p{row}" for row in range(N)]), ("numbers", [1000 + row for row in range(N)])):
+        table.assign(id=ids).to_parquet(f"{name}.parquet")
+        near = ids.index(int(found(f"{name}.parquet", str(ids[12]))) if name == "numbers" else found(f"{name}.parquet", str(ids[12])))
+        assert right.endswith(f"row {near}")
+    assert found("names.parquet", "12") == found("names.parquet", "docs/0/p12")  # the number in the table that search prints
+    assert "--id: no point has the id '12'; the 90 ids are such as '1000', '1001', '1002'" in found("numbers.parquet", "12")
+    assert "--id: no point has the id 'p12'; the 90 ids are such as 'docs/0/p0'" in found("names.parquet", "p12")
+    assert main(["search", "names.parquet", "--id", "docs/0/p12", "-k", "1"]) == 0
+    head = capsys.readouterr().out.splitlines()[2].replace("┃", " ").split()
+    assert head[-2:] == ["number", "id"]
+
+
+def test_search_says_what_a_vector_must_be_and_how_answers_are_ranked(file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("short.npy", np.zeros((4, 3)))
+    np.save("cube.npy", np.zeros((2, 2, 6)))
+    for vector, said in (
+        ("short.npy", "--vector short.npy has shape (4, 3); this index holds embeddings of 6 numbers: pass (6,) or (n, 6)"),
+        ("cube.npy", "--vector cube.npy holds float64 (2, 2, 6); this index holds embeddings of 6 numbers: pass numbers (n, 6)"),
+        ("1,2", "--vector has 2 numbers; this index holds embeddings of 6 numbers: pass as many, or a file (n, 6)"),
+    ):
+        assert main(["search", "v.parquet", "--vector", vector]) == 1
+        assert said in capsys.readouterr().err
+    assert main(["search", "v.parquet", "--id", "p3", "--rescale", "csls"]) == 0
+    assert "ranked by rescaled affinities (CSLS" in capsys.readouterr().out
+    assert main(["search", "v.parquet", "--id", "p3", "--rescale", "csls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["ranked_by"] == "affinities rescaled by csls"
+    assert main(["search", "v.parquet", "--id", "p3"]) == 0
+    assert "rescaled" not in capsys.readouterr().out
+
+
 def test_numbers_and_sets_come_back_from_the_index(tmp_path):
     vectors = clusters()[0]
     table = {"x": vectors, "target": np.arange(N, dtype=np.float32), "price": np.ones(N) * 0.5}

@@ -559,7 +559,9 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         metavar="QUERY",
         help="image files, folders of images, sentences, or arrays (.npy, .npz) like the training data",
     )
-    parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index, by its id")
+    parser.add_argument(
+        "--id", action="append", default=[], metavar="ID", help="a point of the index, by the id of its table, its path or its number"
+    )
     parser.add_argument(
         "--vector", metavar="NUMBERS", help="an embedding such as 1,2,3, or a file of embeddings: .npy, or .npz of `nearkin embed`"
     )

@@ -25,7 +25,7 @@ from nearkin.data.images import Files
 from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.lock import owned
 from nearkin.data.pixels import Framing
-from nearkin.data.progress import Report, Ticker, inform
+from nearkin.data.progress import Report, Ticker, few, inform
 from nearkin.data.texts import Texts
 from nearkin.index import rejection, thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
@@ -128,6 +128,33 @@ class Collection:
         else:
             vectors = np.asarray(self.model.encode([query]))
         return self.search_vectors(vectors, k, where=where, exclude=exclude, reject=reject, rescale=rescale)[0]
+
+    def number_of(self, name: str) -> int:
+        """Find a point by what the data call it.
+
+        Parameters
+        ----------
+        name : str
+            The source of a point: the id that a table of vectors gave it, or the path of its file. If no source is meant, its number in
+            the index, which is also accepted unless the sources are numbers themselves.
+
+        Returns
+        -------
+        int
+            The number of the point in the index, which `search` takes.
+
+        Raises
+        ------
+        KeyError
+            If there is no such point.
+        """
+        found = self.index.known_sources([name])
+        if found:
+            return found[name]
+        if name.isdecimal() and not self.index.entries([int(name)])[0].source.isdecimal():
+            return int(name)
+        some = few([repr(entry.source) for entry in self.index.page(None, 0, 3).entries])
+        raise KeyError(f"no point has the id {name!r}; the {self.index.count:,} ids are such as {some}")
 
     def search_vectors(
         self,
