@@ -177,6 +177,22 @@ def test_search_says_what_a_vector_must_be_and_how_answers_are_ranked(file, tmp_
     assert "rescaled" not in capsys.readouterr().out
 
 
+def test_predictions_have_the_columns_of_other_data(file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    vectors, labels = clusters()
+    np.save("q.npy", vectors[:4])
+    assert main(["predict", "v.parquet", "q.npy", "-k", "5", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    hits = nearkin.open_index("v.nearkin").search(vectors[0], k=5).hits
+    assert [list(row) for row in rows] == [["query", "label", "agreement"]] * 4
+    assert rows[0]["agreement"] == sum(hit.label == rows[0]["label"] for hit in hits) / 5
+    assert main(["predict", "v.parquet", "q.npy", "--reject", "0.05"]) == 0
+    assert "agreement" in capsys.readouterr().out
+    np.savez("n.npz", x=vectors, target=labels.astype(np.float32))
+    assert main(["predict", "n.npz", "q.npy", "-k", "1", "--json"]) == 0
+    assert [row["target"] for row in json.loads(capsys.readouterr().out)] == labels[:4].tolist()
+
+
 def test_numbers_and_sets_come_back_from_the_index(tmp_path):
     vectors = clusters()[0]
     table = {"x": vectors, "target": np.arange(N, dtype=np.float32), "price": np.ones(N) * 0.5}

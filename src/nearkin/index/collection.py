@@ -66,6 +66,26 @@ class Added(NamedTuple):
     damaged: int
 
 
+class Vote(NamedTuple):
+    """The class that the neighbors of a point vote for.
+
+    Parameters
+    ----------
+    label : str or None
+        The class of most of them; None for a point of no known class.
+    agreement : float
+        The share of the neighbors that have the class of most.
+
+    Examples
+    --------
+    >>> Vote("cat", 0.9).label
+    'cat'
+    """
+
+    label: str | None
+    agreement: float
+
+
 class Collection:
     """A model and its index. Get one with `open_index` or `build_index`.
 
@@ -231,12 +251,32 @@ class Collection:
         ValueError
             If no point of the index has a label.
         """
+        return [vote.label for vote in self.votes(inputs, k, reject=reject)]
+
+    def votes(self, inputs: Inputs, k: int = 10, *, reject: float | None = None) -> list[Vote]:
+        """Predict the class of new points, and the share of the neighbors that agree.
+
+        Parameters
+        ----------
+        inputs, k, reject
+            As of `predict`.
+
+        Returns
+        -------
+        list of Vote
+            One per point.
+
+        Raises
+        ------
+        ValueError
+            If no point of the index has a label.
+        """
         labels = self.index.labels
         if not labels:
             raise ValueError("no point of the index has a label, so there is no class to predict; index labeled data")
         vectors = np.asarray(torch.as_tensor(self.model.encode(inputs)).cpu())
         answers = self.search_vectors(vectors, k, where=Where(labels=labels), reject=reject)
-        return [None if answer.rejected else _majority(answer) for answer in answers]
+        return [_vote(answer) for answer in answers]
 
     def search_files(
         self,
@@ -330,10 +370,13 @@ class Collection:
         return Added(added, len(data) - len(fresh), len(fresh) - added)
 
 
-def _majority(answer: Answer) -> str | None:
+def _vote(answer: Answer) -> Vote:
     """The label of most neighbors; of two that tie, the one whose first neighbor is nearer."""
     votes = Counter(hit.label for hit in answer.hits)
-    return votes.most_common(1)[0][0] if votes else None
+    if not votes:
+        return Vote(None, 0.0)
+    label, count = votes.most_common(1)[0]
+    return Vote(None if answer.rejected else label, count / len(answer.hits))
 
 
 def open_index(folder: str | Path, *, device: str | None = None, uri: str | None = None, verify: bool = True) -> Collection:
