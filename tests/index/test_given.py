@@ -224,6 +224,23 @@ def test_every_verb_takes_the_file(file, tmp_path, capsys, monkeypatch):
     assert "--metric is for a file of vectors" in capsys.readouterr().err
 
 
+def test_explore_says_what_it_did_and_where_the_page_is(file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    bare = ["explore", "v.parquet", "--no-serve", "--no-evaluation"]
+    assert main(bare) == 0
+    capsys.readouterr()
+    assert main(bare) == 0
+    said = capsys.readouterr()
+    assert "v.nearkin was made from these vectors already, and is used as it is" in said.err
+    place = tmp_path / "v.nearkin"
+    assert said.out == (
+        f"{place} is ready: `nearkin explore {place}` opens its page, and `nearkin export {place} --page OUT` writes the page as files.\n"
+    )
+    (place / "report.html").write_text("")
+    assert main(bare) == 0
+    assert f"its report is {place / 'report.html'}" in capsys.readouterr().out
+
+
 def test_many_vectors_without_splits_hold_out_some_at_random(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vectors, labels = clusters(300)
@@ -231,6 +248,18 @@ def test_many_vectors_without_splits_hold_out_some_at_random(tmp_path, capsys, m
     assert main(["evaluate", "v.npz", "--no-pictures", "--queries", "100"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "100 queries (test) compared with 200 references" in out and "100 of them, drawn at random" in out
+
+
+@pytest.mark.parametrize(("every", "level"), [(2, "look"), (30, "fine")])
+def test_many_points_without_a_class_are_warned_of(every, level, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    vectors, labels = clusters()
+    np.savez("v.npz", x=vectors, y=np.where(np.arange(N) % every, labels.astype(str), ""))
+    assert main(["evaluate", "v.npz", "--no-pictures"]) == 0
+    findings = json.loads((tmp_path / "v.nearkin" / "evaluation.json").read_text())["sanity"]
+    [found] = [one for one in findings if one["check"].startswith("Points left out")]
+    assert found["level"] == level and f"{N // every} class not known, of {N} points." in found["found"]
+    assert ("nearkin pick" in found["fix"]) == (level == "look")
 
 
 def test_shards_are_vectors_too(tmp_path, capsys, monkeypatch):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nearkin.cli.early_checks import GIVEN_OPTIONS, GIVEN_ROLES
 from nearkin.cli.progress import note
+from nearkin.data.corrections import labels_and_corrections
 from nearkin.data.sources.vector_tables import VectorColumns
 from nearkin.index.given import index_vectors, made_from, source_of
 
@@ -20,13 +21,17 @@ def folder_of_vectors(arguments: Namespace) -> Path:
     replace = arguments.verb == "explore" and arguments.replace
     options = [name for name in GIVEN_OPTIONS if getattr(arguments, name) is not None]
     if not options and not replace and made_from(out, source):
+        if arguments.verb == "explore":
+            note(f"{out} was made from these vectors already, and is used as it is")
         return out
     columns = {role: getattr(arguments, f"{role}_column") for role in GIVEN_ROLES}
     columns |= {"targets": _names(arguments.target_columns), "keep": _names(arguments.columns)}
+    labels, corrections = labels_and_corrections(arguments.labels or ())
     index_vectors(
         source,
         out,
-        labels=arguments.labels,
+        labels=labels,
+        corrections=corrections,
         images=arguments.images,
         columns=VectorColumns(**columns),
         metric=arguments.metric,

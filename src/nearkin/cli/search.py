@@ -223,9 +223,7 @@ def _show(collection: Collection, found: list[Result], k: int, rescale: str | No
             console.print(f"{k} were requested; there are no more")
     console.print(f"affinity: {AFFINITY[collection.model.about['metric']]}; larger is nearer")
     if rescale:
-        console.print(
-            f"ranked by rescaled affinities ({RESCALED[rescale]}); the table shows the plain ones, so their order differs"
-        )
+        console.print(f"ranked by rescaled affinities ({RESCALED[rescale]}); the table shows the plain ones, so their order differs")
     rule = collection.index.calibration
     if rule is not None:
         console.print(f"same class: likely from affinity {rule['threshold']:.4g}, accuracy {rule['accuracy']:.1%} on {rule['fitted_on']}")

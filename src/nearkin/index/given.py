@@ -43,6 +43,7 @@ def index_vectors(
     labels: Any = None,
     images: str | os.PathLike[str] | Sequence[str] | None = None,
     columns: VectorColumns | None = None,
+    corrections: Sequence[str | os.PathLike[str]] = (),
     metric: str | None = None,
     on_error: str = "raise",
     replace: bool = False,
@@ -58,8 +59,9 @@ def index_vectors(
     out : path
         The folder to write. If it was made from the same file, and the file has not changed since, it is opened as it is.
     labels, images, columns
-        As of `nearkin.data.open_vectors`. `labels` may also be a table of corrections with the columns path and label, such as `nearkin
-        clean` and the explorer write.
+        As of `nearkin.data.open_vectors`.
+    corrections : sequence of path, default=()
+        Tables with the columns path and label, such as `nearkin clean` and the explorer write: these labels replace the others.
     metric : {"cosine", "squared_euclidean", "inner_product", "hamming"}, optional
         How vectors are compared. By default cosine for vectors of length 1, hamming for vectors of -1 and 1, otherwise squared_euclidean.
     on_error : {"raise", "skip"}, default="raise"
@@ -96,13 +98,15 @@ def index_vectors(
     folder = Path(out)
     if metric is not None:
         check_choice("metric", metric, METRICS)
-    state = _state(what, labels, images, metric, columns)
+    state = _state(what, labels, images, metric, columns, corrections)
     if _finished(folder, state, replace):
         inform(report, f"{folder} was made from these vectors already, and is used as it is")
         return open_index(folder)
-    corrections = str(labels) if is_corrections(labels) else ""
-    data = open_vectors(what, labels=None if corrections else labels, images=images, columns=columns, on_error=on_error, report=report)
-    data = corrected(data, corrections, report)
+    if is_corrections(labels):
+        labels, corrections = None, (labels, *corrections)
+    data = open_vectors(what, labels=labels, images=images, columns=columns, on_error=on_error, report=report)
+    for table in corrections:
+        data = corrected(data, os.fspath(table), report)
     chosen = metric or _guessed(data, report)
     _report_zeros(data, chosen, report)
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,6 +157,7 @@ def given_points(folder: Path, *, verify: bool = True) -> Dataset:
         split=np.asarray([str(entry.metadata.get("split", WHOLE)) for entry in entries], dtype=np.str_),
         groups=encode_labels([str(e.metadata["group"]) for e in entries])[0] if all("group" in e.metadata for e in entries) else None,
         sources=[entry.source for entry in entries],
+        columns={"text": texts} if any(texts := [entry.metadata.get("text") for entry in entries]) else {},
     )
 
 
@@ -175,11 +180,13 @@ def _labels_of(entries: Sequence[Entry], about: dict[str, Any], known: Sequence[
     return found
 
 
-def _state(what: Any, labels: Any, images: Any, metric: str | None, columns: VectorColumns | None) -> dict[str, Any]:
+def _state(
+    what: Any, labels: Any, images: Any, metric: str | None, columns: VectorColumns | None, corrections: Sequence[str | os.PathLike[str]]
+) -> dict[str, Any]:
     """What tells whether the same vectors are given again; empty for vectors in memory, which are always read."""
     if not isinstance(what, str | os.PathLike) or not all(isinstance(one, str | os.PathLike | None) for one in (labels, images)):
         return {}
-    files = {os.path.abspath(name): _file_state(Path(name)) for name in (what, labels) if name is not None}
+    files = {os.path.abspath(name): _file_state(Path(name)) for name in (what, labels, *corrections) if name is not None}
     chosen = None if columns is None else {name: value for name, value in vars(columns).items() if value is not None}
     images = None if images is None else os.path.abspath(images)
     return {"source": os.path.abspath(what), "files": files, "images": images, "metric": metric, "columns": chosen or None}

@@ -1,5 +1,6 @@
 """The figures of the report from arrays, one function each: they compute what they show and return a matplotlib figure."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -232,7 +233,7 @@ def _classes(labels: Any, count: int, classes: Sequence[str]) -> tuple[Tensor, S
     if held is None or held.dtype.kind not in "OUS":
         return class_labels(tensor_of("labels", labels if held is None else held), count, "labels"), classes
     cells = plain_list(held)
-    missing = [cell is None or cell == "" or cell != cell for cell in cells]  # of pandas, NaN, which is not equal to itself
+    missing = [cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell)) for cell in cells]
     texts = ["" if gone else str(cell) for cell, gone in zip(cells, missing, strict=True)]
     names = list(classes) or sorted(set(texts) - {""})
     other = sorted(set(texts) - {"", *names})
