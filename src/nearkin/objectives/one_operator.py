@@ -15,11 +15,12 @@ from torch import Tensor
 from nearkin.compose.outcome import Reduction
 from nearkin.compose.points import Points
 from nearkin.compose.value_checks import define_operator
-from nearkin.objectives.recorded import MOST_POINTS, above_autograd, packed, step_of
+from nearkin.objectives.recorded import above_autograd, packed, step_of
 
 if TYPE_CHECKING:
     from nearkin.objectives.objective import Objective
 
+MOST_POINTS = 4096  # above, the arithmetic takes longer than the launches, and what is traced saves memory
 DEVICES = frozenset(["cuda"])  # where a step waits for the host
 MORE = 2  # numbers beside the weights among the counts: active and clamped
 
