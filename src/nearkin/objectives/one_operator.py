@@ -40,7 +40,7 @@ def takes(embeddings: Any, labels: Any, ids: Any, references: Points | None, red
     if not isinstance(embeddings, Tensor) or embeddings.device.type not in DEVICES or embeddings.ndim != 2 or references is not None:
         return False
     if (
-        torch.compiler.is_exporting()
+        torch.compiler._is_exporting_flag  # traced by torch 2.11, `is_exporting()` is always True
         or not torch.is_grad_enabled()
         or not embeddings.requires_grad
         or embeddings.shape[0] > MOST_POINTS
