@@ -134,7 +134,7 @@ def test_the_neighbors_are_those_of_the_index_and_the_slider_shows_more(page: An
     assert first == pytest.approx(found.hits[0].affinity, rel=0.01)
     page.fill("#id", "9999")
     page.press("#id", "Enter")
-    until(page, "document.getElementById('toast').textContent.startsWith('No point has the number 9999')")
+    until(page, "document.getElementById('toast').textContent.startsWith('No point has the id or the number 9999')")
 
 
 def test_the_legend_filters_and_the_colors_change(page: Any) -> None:
@@ -435,6 +435,9 @@ def test_names_of_classes_do_not_overlap_and_ids_are_whole(browser: Any, tmp_pat
         page.press("#id", "Enter")
         until(page, f"explorer.row() === {row}")
         assert page.inner_text(".visit .source") == text and page.get_attribute(".visit .source", "title") == ids[row]
+    page.fill("#id", ids[9])
+    page.press("#id", "Enter")
+    until(page, "explorer.row() === 9")
     page.close()
     assert opened.problems == []
 
