@@ -247,11 +247,7 @@ def _dataset(
     sources = _sources(left, role["id"], pictures, place)
     kept = set(columns.keep) if columns.keep is not None else None
     text = role["text"]
-    shown = {
-        _column_name(one, text): _plain(values)
-        for one, values in left.items()
-        if kept is None or one in kept or one == text
-    }
+    shown = {_column_name(one, text): _plain(values) for one, values in left.items() if kept is None or one in kept or one == text}
     return Dataset(name, vectors, sources=sources, columns=shown, pictures=pictures, **known)
 
 
