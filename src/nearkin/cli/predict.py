@@ -95,7 +95,7 @@ def _files(predict: Predict, paths: list[str], k: int) -> Iterator[dict[str, Any
 
 def _by_references(model: Model, names: list[str], inputs: Inputs, k: int) -> Iterator[dict[str, Any]]:
     """One row for each query: the class and the share of its neighbors that agree, or the numbers."""
-    predicted = np.asarray(model.predict(inputs, k))
+    predicted = np.asarray(model.predict(inputs, k, numbers=True))
     if model.about["supervision"] != "classes":
         targets = model.about["targets"] or [f"target {at}" for at in range(predicted.shape[1])]
         for name, values in zip(names, predicted.tolist(), strict=True):

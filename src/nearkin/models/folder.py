@@ -91,8 +91,10 @@ class Model:
     >>> model.neighbors(queries, k=1).positions
     tensor([[0],
             [1]])
-    >>> [model.classes[number] for number in model.predict(queries, k=1)]
+    >>> model.predict(queries, k=1)
     ['cat', 'dog']
+    >>> model.predict(queries, k=1, numbers=True)  # their positions in model.classes
+    array([0, 1])
     """
 
     def __init__(
@@ -261,7 +263,9 @@ class Model:
         embeddings = torch.as_tensor(self.encode(inputs)).to(self.device)
         return nearest(embeddings, self._known().embeddings, k, self.affinity)
 
-    def predict(self, inputs: Inputs, k: int = 10, *, reject: float | None = None, held_out: Inputs | None = None) -> Tensor | np.ndarray:
+    def predict(
+        self, inputs: Inputs, k: int = 10, *, reject: float | None = None, held_out: Inputs | None = None, numbers: bool = False
+    ) -> list[str | None] | Tensor | np.ndarray:
         """Predict labels from the nearest training points: the majority's class, or the mean of their targets.
 
         Parameters
@@ -271,16 +275,18 @@ class Model:
         k : int, default=10
             Number of neighbors. Models of tables do not use it: all training rows vote, the nearest the most.
         reject : float, optional
-            Predict -1 for points of no known class, so that this share of known ones is rejected, too.
+            Predict None for points of no known class, so that this share of known ones is rejected, too.
         held_out : Tensor, ndarray, path, Pillow image, or a sequence of these, optional
             At least 20 points of known classes that were not trained on, to keep the rate of `reject`. By default the training points,
             each compared with the others: these are nearer to one another than new points are, so that more than the given share of known
             points is rejected. `Collection.predict` takes the held-out points of the index.
+        numbers : bool, default=False
+            Return classes as their positions in `classes`, -1 for rejected points, to compare them with labels of a data set.
 
         Returns
         -------
-        Tensor or ndarray
-            (n,) class numbers, positions in `classes`, -1 for rejected points; or (n, t) numbers.
+        list of str or None, Tensor or ndarray
+            The names of the classes, None for rejected points; with `numbers` (n,) their positions; (n, t) of a model of numbers.
 
         Raises
         ------
@@ -295,8 +301,7 @@ class Model:
             raise ValueError(f"reject ({reject}) is for classes, and this model predicts {self.about['supervision']}; leave it out")
         if self.votes_softly and reject is None:
             shares = self.shares(inputs)
-            chosen = shares.argmax(1) if classes else shares
-            return chosen if isinstance(inputs, Tensor) else chosen.cpu().numpy()
+            return self._answered(shares.argmax(1) if classes else shares, inputs, numbers or not classes)
         if classes and bool((labels < 0).any()):  # points of unknown class have no vote
             labels, references = labels[labels >= 0], references[labels >= 0]
         queries = torch.as_tensor(self.encode(inputs)).to(self.device)
@@ -304,6 +309,12 @@ class Model:
         found = vote(votes) if classes else votes.float().mean(1)
         if reject is not None:
             found = torch.where(self._rejected(queries, Points(references, labels), held_out, reject), -1, found)
+        return self._answered(found, inputs, numbers or not classes)
+
+    def _answered(self, found: Tensor, inputs: Inputs, numbers: bool) -> list[str | None] | Tensor | np.ndarray:
+        """Predictions as the caller wants them: names, or numbers of the kind of the inputs."""
+        if not numbers:
+            return [None if number < 0 else self.classes[number] for number in found.tolist()]
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
 
     @property
@@ -481,7 +492,7 @@ def load(
     >>> import nearkin
     >>> model = nearkin.load("runs/photos")  # doctest: +SKIP
     >>> model.predict(["query.jpg"])  # doctest: +SKIP
-    array([3])
+    ['swan']
     """
     folder = Path(folder)
     about = about_of(folder)
