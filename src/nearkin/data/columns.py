@@ -334,9 +334,9 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     if all(one is not None for one in dates):
         return Cells("date", _filled(gone, dates))
     if sum(spelled) >= len(texts) / 4 and len({number for number in numbers if number is not None}) > MOST_CODES:
-        other = few([repr(cell) for cell, number in zip(texts, numbers, strict=True) if number is None])
+        others = few(sorted({repr(cell) for cell, number in zip(texts, numbers, strict=True) if number is None}))
         warnings.warn(
-            f"column {name!r} holds numbers in {sum(spelled):,} of {len(texts):,} cells and others ({other}) in the rest, so it is read as "
+            f"column {name!r} holds numbers in {sum(spelled):,} of {len(texts):,} cells and others ({others}) in the rest, so it is read as "
             "categories: leave the other cells empty to read it as numbers, or drop the column",
             stacklevel=2,
         )

@@ -443,6 +443,7 @@ class Objective(nn.Module, ABC):
             self._steps = calls + 1, versions, sums
         else:
             self._steps = None
+            assert sums is not None
             checked("unstepped", [(_sums(mine) == sums).all()], type(self).__name__)
 
     def _expect_update(self) -> None:
