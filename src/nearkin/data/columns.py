@@ -336,8 +336,8 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     if sum(spelled) >= len(texts) / 4 and len({number for number in numbers if number is not None}) > MOST_CODES:
         others = few(sorted({repr(cell) for cell, number in zip(texts, numbers, strict=True) if number is None}))
         warnings.warn(
-            f"column {name!r} holds numbers in {sum(spelled):,} of {len(texts):,} cells and others ({others}) in the rest, so it is read as "
-            "categories: leave the other cells empty to read it as numbers, or drop the column",
+            f"column {name!r} holds numbers in {sum(spelled):,} of {len(texts):,} cells and others ({others}) in the rest, so it is "
+            "read as categories: leave the other cells empty to read it as numbers, or drop the column",
             stacklevel=2,
         )
     return Cells("text", values)
