@@ -89,6 +89,23 @@ def test_rows_are_predicted_by_soft_votes_that_sum_to_one(place: Path, capsys: p
     assert float((model.predict(test.inputs, numbers=True) == test.labels).float().mean()) > 0.75
 
 
+def test_rows_that_speak_for_a_prediction_are_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(capsys, "explain", place / "model", place / "new.csv", "-k", "1000", "--json").partition("\n]")[0] + "\n]")
+    model, lines = nearkin.load(place / "model", device="cpu"), people()
+    for one, share in zip(found, model.shares(place / "new.csv").max(1).values.tolist(), strict=True):
+        voters = one["voters"]
+        assert sum(row["share"] for row in voters) == pytest.approx(1, abs=1e-4)  # all rows vote
+        assert sum(row["share"] for row in voters if row["votes for"] == one["label"]) == pytest.approx(share, abs=1e-4)
+        assert [row["share"] for row in voters] == sorted((row["share"] for row in voters), reverse=True)
+        for row in voters[:5]:
+            age, job = row["row"].get("age"), row["row"]["job"]
+            assert age is None or row["votes for"] == ("high" if (age > 45) != (job == "cook") else "low")  # as the table was made
+            at = int(row["source"].rpartition(" ")[2])
+            assert lines[at - 2].split(",")[2] == job
+    said = run(capsys, "explain", place / "model", place / "new.csv", "-k", "2")
+    assert said.count("probability") == 6 and "share" in said and "job" in said
+
+
 @pytest.mark.parametrize("form", ["pandas", "polars", "mapping", "parquet"])
 def test_a_model_reads_frames_mappings_and_parquet(place: Path, tmp_path: Path, form: str) -> None:
     pandas = pytest.importorskip("pandas")

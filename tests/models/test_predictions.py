@@ -1,6 +1,7 @@
 """What a model predicts: names of classes, their positions, and None for what is rejected."""
 
 import numpy as np
+import pytest
 import torch
 
 from nearkin import Points
@@ -22,3 +23,6 @@ def test_classes_have_names_and_positions() -> None:
     numbers = model.predict(queries, reject=0.05, numbers=True)
     assert isinstance(numbers, torch.Tensor) and numbers[2] == -1
     assert isinstance(model.predict(queries.numpy(), numbers=True), np.ndarray)
+    positions, shares = model.voters(queries, 3)
+    assert positions.shape == (3, 3) and torch.equal(labels[positions[:2]], torch.tensor([[0] * 3, [1] * 3]))
+    assert shares.unique().tolist() == pytest.approx([1 / 3])

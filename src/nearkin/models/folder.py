@@ -13,7 +13,7 @@
 Nothing in it is a pickle.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -28,6 +28,7 @@ from torch.nn import functional
 from nearkin.compose.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine, signs
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_whole
 from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.data.checksums import EDITED, check, wrong
@@ -46,6 +47,7 @@ from nearkin.search import Neighbors, nearest
 from nearkin.search.packing import pack, unpack
 from nearkin.search.rejection import familiarity, fit_rejection
 from nearkin.search.soft_neighbors import Votes, soft_mean
+from nearkin.search.soft_neighbors import vote as soft_shares
 from nearkin.search.voting import vote
 
 NEEDED = ("kind", "shape", "prepare", "metric", "network")  # in every model.json
@@ -343,6 +345,43 @@ class Model:
         """
         if not self.votes_softly:
             raise ValueError("shares are those of a model of tables, and this is none; use predict() or neighbors()")
+        found = [soft_mean(some, those, self.about["votes"]["distance"], warm) for some, those, warm in self._members(inputs)]
+        return torch.stack(found).mean(0)
+
+    @torch.no_grad()
+    def voters(self, inputs: Inputs, k: int = 5) -> tuple[Tensor, Tensor]:
+        """Find the training points that speak for each prediction, those with the largest share of the vote first.
+
+        Parameters
+        ----------
+        inputs : Tensor, ndarray, path, Pillow image, frame, or a sequence of these
+            As of `encode`.
+        k : int, default=5
+            Points for each query. In a model of tables all rows vote, and these are those with the largest shares; in others the k
+            nearest vote, each the same.
+
+        Returns
+        -------
+        positions : Tensor
+            (n, k) positions in `references`.
+        shares : Tensor
+            (n, k) their shares of the vote.
+
+        Raises
+        ------
+        ValueError
+            If the model has no references.
+        """
+        if not self.votes_softly:
+            positions = self.neighbors(inputs, k).positions
+            return positions, torch.full(positions.shape, 1 / positions.shape[1], device=positions.device)
+        k, distance = min(check_whole("k", k), len(self._known().embeddings)), self.about["votes"]["distance"]
+        members = [soft_shares(some, those, distance, warm) for some, those, warm in self._members(inputs)]
+        best = [torch.stack([shares for shares, _ in blocks]).mean(0).topk(k) for blocks in zip(*members, strict=True)]
+        return torch.cat([one.indices for one in best]), torch.cat([one.values for one in best])
+
+    def _members(self, inputs: Inputs) -> Iterator[tuple[Tensor, Votes, float]]:
+        """Of each member of a model of tables: the embedded queries, who votes, and the temperature."""
         known, votes = self._known(), self.about["votes"]
         assert known.labels is not None
         classes = self.about["supervision"] == "classes"
@@ -351,9 +390,7 @@ class Model:
         count = len(votes["temperatures"])  # members side by side, each scaled so that the squared distances average
         asked, references = ((part * count**0.5).chunk(count, 1) for part in (queries, known.embeddings))
         voters = [Votes(one, targets.to(one), one.new_zeros(len(one))) for one in references]
-        of = zip(asked, voters, votes["temperatures"], strict=True)
-        found = [soft_mean(some, those, votes["distance"], temperature) for some, those, temperature in of]
-        return torch.stack(found).mean(0)
+        return zip(asked, voters, votes["temperatures"], strict=True)
 
     def report(self) -> SavedReport:
         """Return the report that `nearkin evaluate` wrote for this model; a notebook shows it.
