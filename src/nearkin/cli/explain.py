@@ -48,7 +48,7 @@ def _explained(model: Model, known: Dataset, names: list[str], inputs: Inputs, k
 
 def _voter(model: Model, known: Dataset, at: int, share: float) -> dict[str, Any]:
     assert model.references is not None and model.references.labels is not None
-    target = model.references.labels[at].tolist()
+    target: Any = model.references.labels[at].tolist()
     cells = {name: values[at] for name, values in known.columns.items() if values[at] is not None}
     if model.about["supervision"] == "classes":
         voted: Any = model.classes[target] if target >= 0 else None
