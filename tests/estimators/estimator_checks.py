@@ -17,7 +17,7 @@ SETTINGS = {
     "LinearNCA": {"max_iter": 20},
     "LinearNCARegression": {"max_iter": 10},
     "MLKR": {"max_iter": 10},
-    "LMNN": {},
+    "LMNN": {"max_iter": 10},
     "ProbabilisticPCA": {"n_components": 1},  # some checks have two features
     "NeighborhoodEmbedding": {"epochs": 10},
     "NeighborhoodClassifier": {"epochs": 10},

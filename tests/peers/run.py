@@ -144,7 +144,7 @@ def main(names: list[str], more: tuple[str, ...] = ()) -> int:
             folder = TESTS[name](Path(place))
             where = [] if name == "pml" else [str(folder)]
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SELECTED[name], *more, *where]
-            kinds = {"TEST_DTYPES": "float32,float64", "TEST_DEVICE": "cpu"}
+            kinds = {"TEST_DTYPES": "float32,float64", "TEST_DEVICE": "cpu", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
             run = subprocess.run(command, cwd=folder, check=False, env={**os.environ, **kinds})
             status = run.returncode or status
     return status
