@@ -12,6 +12,7 @@ from nearkin.cli import main
 from nearkin.cli import unlearned as module
 from nearkin.data import open as open_data
 from nearkin.data.corrections import corrected
+from nearkin.index.collection import open_index
 
 
 def vectors(folder: Path, n: int = 120) -> Path:
@@ -68,6 +69,80 @@ def test_what_was_filled_in_is_kept_and_tables_of_other_data_are_not_overwritten
     np.save(other, np.load(source)["x"])
     assert main(["clean", str(other), "--out", str(out)]) != 0
     assert "holds the table of other data" in capsys.readouterr().err
+
+
+def test_data_of_one_name_have_tables_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", np.load(vectors(tmp_path))["x"])
+    for name in ("points.npz", "points.npy", "points.npy", "points.npz"):
+        assert main(["clean", name]) == 0
+    held = {path.parent.name: json.loads(path.read_text())["data"] for path in (tmp_path / "runs").glob("*/problems.json")}
+    assert held == {"points-clean": "points.npz", "points.npy-clean": "points.npy"}
+
+
+def test_labels_of_vectors_are_a_table_of_their_own_and_texts_are_in_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    held = np.load(vectors(tmp_path))
+    np.save("docs.npy", held["x"])
+    Path("rows.csv").write_text("label\n" + "\n".join(held["y"]) + "\n")
+    assert main(["clean", "docs.npy", "--labels", "rows.csv"]) == 0
+    said = capsys.readouterr().out
+    assert "nearkin explore docs.npy --labels rows.csv --labels runs/docs-clean/problems.csv --replace" in said and "train" not in said
+    table = Path("runs/docs-clean/problems.csv")
+    first = rows_of(table)[0]
+    assert (first["path"], first["suggested"]) == ("docs.npy row 7", "bee")
+    table.write_text(table.read_text().replace("cat,bee,,label", "cat,bee,x,label"))
+    assert main(["explore", "docs.npy", "--labels", "rows.csv", "--labels", str(table), "--no-serve", "--no-evaluation"]) == 0
+    entries = open_index("docs.nearkin").index.page(None, 0, 200).entries
+    assert [entry.label for entry in entries[6:9]] == ["ant", "bee", "cat"] and len(entries) == 120  # all labels, one of them corrected
+    ids, order = [f"shelf/{row}" for row in range(120)], np.random.default_rng(0).permutation(120)
+    np.savez("texts.npz", embeddings=held["x"], id=ids, text=[f"text\n{row} {'=' * 400}" for row in range(120)])
+    Path("ids.csv").write_text("id,label\n" + "".join(f"{ids[row]},{held['y'][row]}\n" for row in order))
+    assert main(["clean", "texts.npz", "--labels", "ids.csv"]) == 0
+    row = rows_of(Path("runs/texts-clean/problems.csv"))[0]
+    assert (row["path"], row["label"], row["suggested"]) == ("shelf/7", "cat", "bee")
+    assert row["text"].startswith("text 7 ===") and row["text"].endswith("…") and len(row["text"]) == 300
+    Path("some.csv").write_text("id,label\n" + "".join(f"{ids[row]},{held['y'][row] if row < 20 else ''}\n" for row in order))
+    capsys.readouterr()
+    assert main(["pick", "texts.npz", "--labels", "some.csv", "--budget", "2"]) == 0
+    assert "text " in capsys.readouterr().out
+    picked = rows_of(Path("runs/texts-pick/picks.csv"))
+    assert len(picked) == 2 and all(int(row["path"].partition("/")[2]) >= 20 and row["text"] for row in picked)
+    assert main(["pick", "texts.npz", "--labels", "some.csv", "--labels", "runs/texts-pick/picks.csv", "--budget", "2"]) == 0
+    assert "2 of 2 rows have no label yet" in capsys.readouterr().err  # what was not filled in is picked again
+
+
+def test_vectors_are_judged_as_explore_has_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    held = np.load(vectors(tmp_path))
+    np.savez("docs.npz", vectors=held["x"], sku=[f"de/{row}" for row in range(120)], body=["words"] * 120, kind=held["y"])
+    assert main(["clean", "docs.npz"]) == 0
+    assert "There are no classes, so no label was judged; name their column with --label" in capsys.readouterr().out
+    how = ["--label-column", "kind", "--id-column", "sku", "--text-column", "body"]
+    assert main(["explore", "docs.npz", *how, "--no-serve", "--no-evaluation"]) == 0
+    capsys.readouterr()
+    assert main(["clean", "docs.npz"]) == 0
+    source, table = tmp_path / "docs.npz", "runs/docs-clean/problems.csv"
+    command = f"nearkin explore {source} {' '.join(how)}"
+    said = capsys.readouterr().out
+    assert f"{command} --labels {table} --replace" in said and "nearkin train" not in said
+    row = rows_of(Path(table))[0]
+    assert (row["path"], row["label"], row["suggested"], row["text"]) == ("de/7", "cat", "bee", "words")
+    Path(table).write_text(Path(table).read_text().replace("cat,bee,,label", "cat,bee,x,label"))
+    assert main(["explore", "docs.npz", *how, "--labels", table, "--replace", "--no-serve", "--no-evaluation"]) == 0
+    capsys.readouterr()
+    assert main(["clean", "docs.nearkin", "--out", "runs/docs-clean"]) == 1  # the table of the file, which names other data
+    assert main(["clean", "docs.nearkin"]) == 0  # the corrections that the folder was made with come again
+    assert f"{command} --labels {tmp_path / table} --labels docs.nearkin/clean/problems.csv --replace" in capsys.readouterr().out
+    assert "label" not in {one["kind"] for one in rows_of(Path("docs.nearkin/clean/problems.csv"))}
+    assert main(["clean", "docs.npz", "--label", "kind", "--id-column", "sku", "--out", "other"]) == 0  # or as options say
+    assert (
+        f"explore docs.npz --label-column kind --id-column sku --labels {Path('other/problems.csv')} --replace" in capsys.readouterr().out
+    )
 
 
 def test_picks_of_image_files_are_labeled_and_picked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def test_an_index_is_built_and_described(tmp_path: Path, capsys) -> None:
         "60 points added" in output
         and "60 points of 8 dimensions" in output
         and "searched by exact" in output
-        and "'same kind?' from affinity" in output
+        and "likely of the same class from affinity" in output
     )
     assert "already has an index; add to it (--add), or rebuild it (--replace)" in refused(capsys, "index", model, pictures)
     more = make_pictures(tmp_path / "more", 2, first=500)
@@ -70,8 +70,10 @@ def test_another_backend_is_taken_from_now_on(tmp_path: Path, capsys) -> None:
 
 def test_a_picture_is_answered_in_a_table(place: Path, capsys) -> None:
     output = run(capsys, "search", place / "model", place / "queries/0-red.png", "-k", 3)
-    assert "0-red.png: the 3 nearest" in output and output.count(" red ") == 3 and output.count("│ yes ") == 3 and "pictures/red" in output
-    assert "same kind? yes from affinity" in output and "approximate" not in output
+    assert (
+        "0-red.png: the 3 nearest" in output and output.count(" red ") == 3 and output.count("│ likely ") == 3 and "pictures/red" in output
+    )
+    assert "same class: likely from affinity" in output and "approximate" not in output
 
 
 def test_a_point_without_a_class_has_no_label(tmp_path: Path, capsys) -> None:
@@ -176,7 +178,7 @@ def test_filters(place: Path, capsys) -> None:
         (["search", "{model}", "{place}/empty"], "empty holds no images"),
         (["search", "{model}", "--id", "999"], "--id: no point has the id 999; the index holds 60 points"),
         (["search", "{model}", "--vector", "1,2,x"], "--vector '1,2,x' must be numbers such as"),
-        (["search", "{model}", "--vector", "1,2"], f"vectors have shape (1, 2); this index holds points of {D} dimensions"),
+        (["search", "{model}", "--vector", "1,2"], f"--vector has 2 numbers; this index holds embeddings of {D} numbers: pass as many"),
         (["search", "{model}", "--vector", "{place}/labels.npz"], "labels.npz holds y, and no embeddings; pass a file that"),
         (["search", "{model}", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
         (["search", "{model}", "{place}/embeddings.npy"], "this model reads (3, 16, 16); pass embeddings with --vector"),

@@ -105,8 +105,11 @@ def test_no_pickle_is_ever_read(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "error"),
     [
-        ({"y": np.zeros(4)}, r"the arrays must hold exactly one of x, images, vectors, but hold y; name the array of images or vectors x"),
-        ({"x": VECTORS, "images": GRAY}, r"must hold exactly one of x, images, vectors, but hold images, x"),
+        (
+            {"y": np.zeros(4)},
+            r"the arrays must hold exactly one of x, images, vectors and embeddings, but hold y; name the array of images or vectors x",
+        ),
+        ({"x": VECTORS, "images": GRAY}, r"must hold exactly one of x, images, vectors and embeddings, but hold images, x"),
         ((VECTORS, [1, 2]), r"labels has 2 entries for 4 points; give one for each"),
         ({"x": VECTORS, "split": ["train"] * 3 + ["tarin"]}, r"split of row 3 is 'tarin'; it must be train, validation or test"),
         (
@@ -131,3 +134,12 @@ def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(ValueError, match=r"bad.npz is damaged or not a NumPy file"):
         open_data(tmp_path / "bad.npz")
+
+
+def test_points_are_called_by_their_ids_and_vectors_have_several_names(tmp_path):
+    for name in ("x", "embeddings", "features"):
+        np.savez(tmp_path / "v.npz", **{name: np.eye(3), "id": ["a/1", "a/2", "b/1"]})
+        data = open_data(tmp_path / "v.npz")
+        assert list(data.sources) == ["a/1", "a/2", "b/1"] and data.kind == "vectors"
+    np.savez(tmp_path / "v.npz", x=np.eye(3), id=["a", "a", "b"])  # ids that do not tell points apart name none
+    assert open_data(tmp_path / "v.npz").sources[1].endswith("v.npz row 1")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nearkin.data.corrections import corrected, source_names
+from nearkin.data.corrections import corrected, labels_and_corrections, source_names
 from nearkin.data.dataset import Dataset
 from nearkin.data.opener import open as open_data
 from tests.data.picture_files import save_tree
@@ -45,7 +45,6 @@ def test_files_are_named_by_their_path_absolute_or_from_the_table(tmp_path: Path
     [
         (("path,name", "x,y"), "has no column label; corrections need path and label"),
         (("path,label",), "has no rows below its header"),
-        (("path,label", "set row 1,"), "row 2 has no label"),
         (("path,label", "set row 1,cat", "set row 1,dog"), "set row 1 is 'cat' and, in row 3, 'dog'"),
         (("path,label", "set row 1,cat", "elsewhere,dog"), "1 of 2 paths are not in set: elsewhere"),
     ],
@@ -58,6 +57,24 @@ def test_errors_name_the_row(tmp_path: Path, lines: tuple[str, ...], message: st
 def test_data_without_labels_get_those_of_the_table(tmp_path: Path) -> None:
     data = corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label", "set row 1,cat", "set row 3,dog"))
     assert data.labels is not None and data.labels.tolist() == [-1, 0, -1, 1] and data.classes == ("cat", "dog") and data.partly_labeled
+
+
+def test_an_empty_label_is_none_yet(tmp_path: Path) -> None:
+    said: list[str] = []
+    written = table(tmp_path, "path,label", "set row 1,cat", "set row 2,", "set row 3, ")
+    data = corrected(Dataset("set", torch.zeros(4, 2)), written, said.append)
+    assert data.labels is not None and data.labels.tolist() == [-1, 0, -1, -1]
+    assert "corrected.csv: 2 of 3 rows have no label yet; their points stay as they are" in said
+    assert corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label", "set row 1,")).labels is None
+
+
+def test_labels_and_corrections_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("id,label\n1,cat\n")
+    (tmp_path / "fixes.csv").write_text("path,label\n1,dog\n")
+    labels, fixes = str(tmp_path / "labels.csv"), str(tmp_path / "fixes.csv")
+    assert labels_and_corrections([fixes, labels, fixes]) == (labels, [fixes, fixes]) and labels_and_corrections([]) == (None, [])
+    with pytest.raises(ValueError, match="--labels names 2 tables of labels: .*; give one, and others with the columns path and label"):
+        labels_and_corrections([labels, labels])
 
 
 def test_data_with_numbers_raise(tmp_path: Path) -> None:
@@ -97,5 +114,5 @@ def test_points_without_labels_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_an_accepted_row_without_a_suggestion_raises(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="row 2 has no suggested label; fill it in"):
+    with pytest.raises(ValueError, match="row 2 is accepted and has no suggested label; write its label instead"):
         corrected(vectors(), table(tmp_path, "path,label,suggested,accept,kind", "set row 0,cat,,x,label"))

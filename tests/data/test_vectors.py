@@ -133,6 +133,18 @@ def test_roles_of_columns_can_be_named():
         open_vectors(table, columns=VectorColumns(vector="b", label="gnre"))
 
 
+def test_the_text_that_is_named_is_the_one_that_is_shown():
+    table = {"x": np.eye(2), "body": ["hello", "world"], "text": [1, 2]}
+    assert open_vectors(table, columns=VectorColumns(text="body")).columns == {"text": ["hello", "world"], "text (given)": [1, 2]}
+
+
+def test_minus_one_is_an_unknown_class_in_array_files(tmp_path):
+    np.savez(tmp_path / "v.npz", x=np.eye(4), y=[-1, 0, 1, 0])
+    assert open_vectors(tmp_path / "v.npz").labels.tolist() == [-1, 0, 1, 0]
+    np.savez(tmp_path / "v.npz", x=np.eye(4), y=[-1, 1, 1, -1])  # two classes, as of a support vector machine
+    assert open_vectors(tmp_path / "v.npz").classes == ("-1", "1")
+
+
 def test_images_of_a_folder_belong_to_the_vectors(tmp_path):
     for name in ("a", "b"):
         Image.new("RGB", (8, 8), (200, 0, 0)).save(tmp_path / f"{name}.png")

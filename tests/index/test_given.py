@@ -94,10 +94,10 @@ def test_an_unchanged_file_is_not_read_again_and_a_changed_one_is_refused(file, 
     nearkin.index_vectors(file, out)
     nearkin.open_index(out).index.delete([0])
     assert nearkin.index_vectors(file, out).index.count == N - 1  # what was changed by hand is kept
-    with pytest.raises(FileExistsError, match="its options have changed since"):
+    with pytest.raises(FileExistsError, match="was made with other options; `nearkin explore VECTORS --replace`"):
         nearkin.index_vectors(file, out, metric="cosine")
     table.iloc[:50].to_parquet(file)
-    with pytest.raises(FileExistsError, match="--replace"):
+    with pytest.raises(FileExistsError, match=r"was made before .*v\.parquet changed; .* --replace"):
         nearkin.index_vectors(file, out)
     assert nearkin.index_vectors(file, out, replace=True).index.count == 50
 
@@ -112,6 +112,85 @@ def test_an_unfinished_folder_is_built_again_and_other_folders_are_not_touched(f
     with pytest.raises(FileExistsError, match="holds other files; name a new folder"):
         nearkin.index_vectors(file, tmp_path / "mine")
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+def test_files_of_one_name_have_folders_of_their_own(file, table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.savez("v.npz", x=clusters(30)[0])
+    find = ["-k", "1", "--json", "--id"]
+    assert main(["search", "v.parquet", *find, "3"]) == 0
+    capsys.readouterr()
+    assert main(["search", "v.npz", *find, "3"]) == 0
+    assert f"v.nearkin holds the vectors of {file}, so these vectors go to {tmp_path / 'v.npz.nearkin'}" in capsys.readouterr().err
+    counts = {name: nearkin.open_index(name).index.count for name in ("v.nearkin", "v.npz.nearkin")}
+    assert counts == {"v.nearkin": N, "v.npz.nearkin": 30}
+    for name, count in (("v.npz", 30), ("v.parquet", N)):  # each finds its own again
+        assert main(["index", name]) == 0
+        said = capsys.readouterr()
+        assert f"{count} points of 6 dimensions" in said.out and "go to" not in said.err
+    with pytest.raises(FileExistsError, match=r"holds the vectors of .*v\.parquet; .* --replace.* --out FOLDER"):
+        nearkin.index_vectors("v.npz", "v.nearkin")
+    (tmp_path / "w.nearkin").mkdir()
+    (tmp_path / "w.nearkin" / "notes.txt").write_text("keep")
+    np.save("w.npy", clusters(30)[0])
+    assert main(["index", "w.npy"]) == 0 and (tmp_path / "w.npy.nearkin" / "model.json").exists()
+    assert "w.nearkin holds something else" in capsys.readouterr().err
+
+
+def test_points_are_found_by_the_ids_of_the_data(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def found(file, name):
+        status = main(["search", file, "--id", name, "-k", "1", "--json"])
+        said = capsys.readouterr()
+        return json.loads(said.out)[0]["neighbors"][0]["source"] if not status else said.err.strip().splitlines()[-1]
+
+    right = found("plain.npy", "12") if np.save("plain.npy", clusters()[0]) is None else ""  # without ids, rows have numbers
+    for name, ids in (("names", [f"docs/{row % 3}/p{row}" for row in range(N)]), ("numbers", [1000 + row for row in range(N)])):
+        table.assign(id=ids).to_parquet(f"{name}.parquet")
+        near = ids.index(int(found(f"{name}.parquet", str(ids[12]))) if name == "numbers" else found(f"{name}.parquet", str(ids[12])))
+        assert right.endswith(f"row {near}")
+    assert found("names.parquet", "12") == found("names.parquet", "docs/0/p12")  # the number in the table that search prints
+    assert "--id: no point has the id '12'; the 90 ids are such as '1000', '1001', '1002'" in found("numbers.parquet", "12")
+    assert "--id: no point has the id 'p12'; the 90 ids are such as 'docs/0/p0'" in found("names.parquet", "p12")
+    assert main(["search", "names.parquet", "--id", "docs/0/p12", "-k", "1"]) == 0
+    head = capsys.readouterr().out.splitlines()[2].replace("┃", " ").split()
+    assert head[-2:] == ["number", "id"]
+
+
+def test_search_says_what_a_vector_must_be_and_how_answers_are_ranked(file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("short.npy", np.zeros((4, 3)))
+    np.save("cube.npy", np.zeros((2, 2, 6)))
+    for vector, said in (
+        ("short.npy", "--vector short.npy has shape (4, 3); this index holds embeddings of 6 numbers: pass (6,) or (n, 6)"),
+        ("cube.npy", "--vector cube.npy holds float64 (2, 2, 6); this index holds embeddings of 6 numbers: pass numbers (n, 6)"),
+        ("1,2", "--vector has 2 numbers; this index holds embeddings of 6 numbers: pass as many, or a file (n, 6)"),
+    ):
+        assert main(["search", "v.parquet", "--vector", vector]) == 1
+        assert said in capsys.readouterr().err
+    assert main(["search", "v.parquet", "--id", "p3", "--rescale", "csls"]) == 0
+    assert "ranked by rescaled affinities (CSLS" in capsys.readouterr().out
+    assert main(["search", "v.parquet", "--id", "p3", "--rescale", "csls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["ranked_by"] == "affinities rescaled by csls"
+    assert main(["search", "v.parquet", "--id", "p3"]) == 0
+    assert "rescaled" not in capsys.readouterr().out
+
+
+def test_predictions_have_the_columns_of_other_data(file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    vectors, labels = clusters()
+    np.save("q.npy", vectors[:4])
+    assert main(["predict", "v.parquet", "q.npy", "-k", "5", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    hits = nearkin.open_index("v.nearkin").search(vectors[0], k=5).hits
+    assert [list(row) for row in rows] == [["query", "label", "agreement"]] * 4
+    assert rows[0]["agreement"] == sum(hit.label == rows[0]["label"] for hit in hits) / 5
+    assert main(["predict", "v.parquet", "q.npy", "--reject", "0.05"]) == 0
+    assert "agreement" in capsys.readouterr().out
+    np.savez("n.npz", x=vectors, target=labels.astype(np.float32))
+    assert main(["predict", "n.npz", "q.npy", "-k", "1", "--json"]) == 0
+    assert [row["target"] for row in json.loads(capsys.readouterr().out)] == labels[:4].tolist()
 
 
 def test_numbers_and_sets_come_back_from_the_index(tmp_path):
@@ -145,6 +224,23 @@ def test_every_verb_takes_the_file(file, tmp_path, capsys, monkeypatch):
     assert "--metric is for a file of vectors" in capsys.readouterr().err
 
 
+def test_explore_says_what_it_did_and_where_the_page_is(file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    bare = ["explore", "v.parquet", "--no-serve", "--no-evaluation"]
+    assert main(bare) == 0
+    capsys.readouterr()
+    assert main(bare) == 0
+    said = capsys.readouterr()
+    assert "v.nearkin was made from these vectors already, and is used as it is" in said.err
+    place = tmp_path / "v.nearkin"
+    assert said.out == (
+        f"{place} is ready: `nearkin explore {place}` opens its page, and `nearkin export {place} --page OUT` writes the page as files.\n"
+    )
+    (place / "report.html").write_text("")
+    assert main(bare) == 0
+    assert f"its report is {place / 'report.html'}" in capsys.readouterr().out
+
+
 def test_many_vectors_without_splits_hold_out_some_at_random(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vectors, labels = clusters(300)
@@ -152,6 +248,18 @@ def test_many_vectors_without_splits_hold_out_some_at_random(tmp_path, capsys, m
     assert main(["evaluate", "v.npz", "--no-pictures", "--queries", "100"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "100 queries (test) compared with 200 references" in out and "100 of them, drawn at random" in out
+
+
+@pytest.mark.parametrize(("every", "level"), [(2, "look"), (30, "fine")])
+def test_many_points_without_a_class_are_warned_of(every, level, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    vectors, labels = clusters()
+    np.savez("v.npz", x=vectors, y=np.where(np.arange(N) % every, labels.astype(str), ""))
+    assert main(["evaluate", "v.npz", "--no-pictures"]) == 0
+    findings = json.loads((tmp_path / "v.nearkin" / "evaluation.json").read_text())["sanity"]
+    [found] = [one for one in findings if one["check"].startswith("Points left out")]
+    assert found["level"] == level and f"{N // every} (class not known) of {N} points." in found["found"]
+    assert ("nearkin pick" in found["fix"]) == (level == "look")
 
 
 def test_shards_are_vectors_too(tmp_path, capsys, monkeypatch):

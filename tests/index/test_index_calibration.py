@@ -1,4 +1,4 @@
-"""The threshold of 'same kind?' is the best one, and is tested on points it was not fitted on."""
+"""The threshold of the same class is the best one, and is tested on points it was not fitted on."""
 
 import numpy as np
 import pytest

@@ -180,7 +180,9 @@ def test_points_are_listed_and_read_in_one_order(maker: Maker, vectors, tmp_path
 def test_known_sources_are_found(maker: Maker, vectors, tmp_path) -> None:
     index = maker(tmp_path / "i", "squared_euclidean", vectors, KNOWN)
     asked = [f"photos/{i}.jpg" for i in range(290, 1500)]
-    assert index.known_sources(asked) == {f"photos/{i}.jpg" for i in range(290, 300)} and index.known_sources([]) == set()
+    assert index.known_sources(asked) == {f"photos/{i}.jpg": i for i in range(290, 300)} and index.known_sources([]) == {}
+    index.add(Entries(vectors[:1], sources=["photos/295.jpg"]), rebuild=False)
+    assert index.known_sources(["photos/295.jpg"]) == {"photos/295.jpg": 295}  # the first that has it
 
 
 def test_every_change_raises_the_generation_and_others_see_it(maker: Maker, vectors, tmp_path) -> None:

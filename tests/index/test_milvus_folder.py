@@ -37,7 +37,7 @@ def test_search_in_milvus_returns_the_same_as_in_the_folder(tmp_path: Path, caps
     assert "--uri x.db needs --backend milvus" in refused(capsys, "index", model, pictures, "--uri", "x.db")
     printed = run(capsys, "index", model, pictures, "--backend", "milvus", "--uri", uri, "--device", "cpu")
     assert "60 points added" in printed and f"60 points of 8 dimensions in {uri}, nearkin, searched by milvus FLAT" in printed
-    assert "'same kind?' from affinity" in printed
+    assert "likely of the same class from affinity" in printed
     assert address(model) is not None and not (model / "index").exists()
     run(capsys, "index", tmp_path / "local", pictures, "--device", "cpu")
     query = sorted(pictures.rglob("*.png"))[5]

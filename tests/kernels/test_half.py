@@ -104,9 +104,9 @@ def test_memory_on_cuda(dtype: torch.dtype, d: int) -> None:
             live.grad = None
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-            objective(live, y).backward()
+            (2**12 * objective(live, y)).backward()  # as a gradient scaler does: float16 ends at 6e-8
             peaks.append(torch.cuda.max_memory_allocated() - before)
         assert live.grad is not None and live.grad.dtype == kind
         slopes.append(live.grad.double())
-    assert peaks[3] <= peaks[1], "no float32 copy beside what float32 takes, too"
+    assert peaks[3] <= peaks[1] + n * d * dtype.itemsize, "no float32 copy beside what float32 takes, too; only the gradient in 16 bits"
     assert (slopes[0] - slopes[1]).norm() <= 2 * torch.finfo(dtype).eps * slopes[0].norm()

@@ -22,6 +22,8 @@ class Recorder:
     """Stands for CUDA: counts what is recorded."""
 
     captured = 0
+    bytes = 0  # that all recordings took
+    each = 0  # that the next one takes
 
 
 @pytest.fixture
@@ -31,6 +33,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     def captured(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Any, tuple[Tensor, ...]]:
         outputs = tuple([output.clone() for output in function()])
         found.captured += 1
+        found.bytes += found.each
 
         def again() -> None:
             for mine, new in zip(outputs, function(), strict=True):
@@ -42,7 +45,9 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr(cuda_graphs, "_seen", cuda_graphs.OrderedDict())
     monkeypatch.setattr(recorded, "_known", recorded.WeakKeyDictionary())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: found.bytes)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=16 * 1000))
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, raising=False)
     monkeypatch.setattr(recorded, "_other_rules_hold", lambda: False)
     monkeypatch.setattr(Tensor, "is_cuda", property(lambda _: True))
@@ -175,6 +180,28 @@ def test_batches_of_ever_other_sizes_are_recorded_a_few_times_only(recorder: Rec
         for _ in range(4):
             step(objective, X[:n], Y[:n])
     assert recorder.captured == 3 and len(recorded._known[objective].seen) <= recorded.KEPT
+
+
+def test_recordings_keep_no_more_memory_than_they_may(recorder: Recorder) -> None:
+    """A sixteenth of the device's 16,000 bytes: two of 400 fit, a third one drives out the first, one of 1,200 is not kept."""
+    objective = NCA()
+
+    def steps_of(n: int, each: int) -> int:
+        recorder.each, before = each, recorder.captured
+        for _ in range(4):
+            some = batch(objective.supervision, n)
+            objective(some.embeddings.requires_grad_(), some.labels)
+        return recorder.captured - before
+
+    kept = recorded._known
+    assert [steps_of(n, 400) for n in (20, 24)] == [1, 1]
+    assert [steps_of(n, 400) for n in (20, 24)] == [0, 0]
+    assert steps_of(28, 400) == 1
+    assert sum(isinstance(step, recorded._Step) for step in kept[objective].seen.values()) == 2
+    assert steps_of(20, 400) == 1  # again
+    assert steps_of(32, 1200) == 1
+    assert not any(isinstance(step, recorded._Step) and step.bytes == 1200 for step in kept[objective].seen.values())
+    assert steps_of(32, 1200) == 0  # and not tried again
 
 
 def test_recordings_go_with_their_objective(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -14,6 +15,7 @@ from nearkin import cli
 from nearkin import data as sources
 from nearkin.data.corrections import corrected
 from nearkin.index.collection import build_index
+from nearkin.index.given import index_vectors
 from tests.serve.browsing import served, until
 from tests.serve.small_atlas import EACH, TESTED, Folders, make_folders
 from tests.serve.small_model import COLORS, SIDE, encoded, make_model, picture
@@ -359,7 +361,7 @@ def test_a_folder_opens_from_disk(browser: Any, exported: Path, address: str) ->
         f"{address}/atlas/near/{row}?k=10&version={page.request.get(f'{address}/atlas').json()['atlas']['version']}"
     ).json()
     assert own == live["models"][0]["rows"] and page.locator(".tile.wrong").count() > 0
-    assert page.inner_text(".visit .source") == live["source"].split("/")[-1]
+    assert page.inner_text(".visit .source").endswith(live["source"].split("/")[-1])
     x, y = on_screen(page, row)
     page.mouse.move(x + 50, y + 50)
     page.mouse.move(x, y)
@@ -408,7 +410,31 @@ def test_without_labels_the_page_lists_duplicates(browser: Any, tmp_path: Path) 
     assert page.locator("#tabs button").all_inner_texts() == ["Duplicates1"]
     assert page.inner_text("#list .entry b") == "#12 · #3" and page.inner_text("#list .entry small") == "identical"
     page.click("#list .entry >> nth=0")
-    until(page, "document.querySelector('.visit .source')?.textContent === 'again.png'")
+    until(page, "document.querySelector('.visit .source')?.textContent.endsWith('/again.png')")
+    page.close()
+    assert opened.problems == []
+
+
+def test_names_of_classes_do_not_overlap_and_ids_are_whole(browser: Any, tmp_path: Path) -> None:
+    draw, names = np.random.default_rng(0), [f"the rather long name of class {number}" for number in range(12)]
+    rows = np.concatenate([np.full(30 - number, number) for number in range(12)])  # around the same place, so that all names would be there
+    vectors = draw.normal(size=(len(rows), 4)).astype(np.float32)
+    ids = [f"shelf/{row % 4}/{'x' * 60 * (row == 1)}book-{row}" for row in range(len(rows))]
+    table = {"embedding": vectors, "label": [names[row] for row in rows], "id": ids}
+    opened = Opened(browser, served(index_vectors(table, tmp_path / "v"), method="pca"))
+    page = opened.page
+    until(page, READY)
+    until(page, "explorer.names().length > 1")
+    shown = page.evaluate("explorer.names()")
+    assert any(one["text"].endswith("of class 0") for one in shown) and len(shown) < 12  # the largest class first; some must go
+    for at, a in enumerate(shown):
+        for b in shown[:at]:
+            assert a["left"] >= b["right"] or b["left"] >= a["right"] or a["top"] >= b["bottom"] or b["top"] >= a["bottom"]
+    for row, text in ((7, ids[7]), (1, f"{ids[1][:19]}…{ids[1][-40:]}")):
+        page.fill("#id", str(row))
+        page.press("#id", "Enter")
+        until(page, f"explorer.row() === {row}")
+        assert page.inner_text(".visit .source") == text and page.get_attribute(".visit .source", "title") == ids[row]
     page.close()
     assert opened.problems == []
 

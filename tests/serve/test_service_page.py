@@ -43,7 +43,7 @@ def test_an_uploaded_image_gets_its_neighbors(page: Any) -> None:
     page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("red", 50))})
     page.wait_for_selector("#neighbors .card")
     assert labels(page) == ["red"] * 10 and page.inner_text("#title") == "mine.png"
-    assert page.locator("#neighbors .badge.yes").count() == 10 and page.inner_text("#neighbors .badge.yes >> nth=0") == "same kind"
+    assert page.locator("#neighbors .badge.yes").count() == 10 and page.inner_text("#neighbors .badge.yes >> nth=0") == "likely same class"
     assert "10 exact neighbors" in page.inner_text("#took") and "encoding" in page.inner_text("#took")
     page.locator("#neighbors img").last.scroll_into_view_if_needed()
     until(page, "[...document.querySelectorAll('#neighbors img')].every((image) => image.complete)")
@@ -61,7 +61,7 @@ def test_a_click_continues_from_a_neighbor_also_by_keyboard(page: Any) -> None:
     until(page, "document.querySelectorAll('#neighbors .card').length === 20")
     page.select_option("#label", "green")
     until(page, "[...document.querySelectorAll('#neighbors .label')].every((one) => one.textContent === 'green')")
-    assert len(labels(page)) == 20 and page.locator("#neighbors .badge:not(.yes)").first.inner_text() == "not sure"
+    assert len(labels(page)) == 20 and page.locator("#neighbors .badge:not(.yes)").first.inner_text() == "unsure"
 
 
 def test_a_file_that_is_no_image_is_reported(page: Any) -> None:

@@ -38,6 +38,8 @@ export function count(number: number, one: string, many = `${one}s`): string {
   return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 }
 
-export function fileName(source: string): string {
-  return source.split("/").pop() || source;
+/** A long path or id without its middle, since its end tells most; the whole one belongs in the title. */
+export function shortened(source: string, most = 60): string {
+  const end = Math.ceil((2 * most) / 3);
+  return source.length <= most ? source : `${source.slice(0, most - end - 1)}…${source.slice(-end)}`;
 }

@@ -2,7 +2,7 @@
 
 import { labelOf, nameOf, type Atlas } from "./atlas";
 import type { Backend, Found, Near, Row } from "./backend";
-import { button, count, fileName, make, percent, formatted } from "./dom";
+import { button, count, make, percent, formatted, shortened } from "./dom";
 
 export interface Visit {
   row: number | null; // null: an uploaded image, or a text
@@ -50,7 +50,7 @@ function top(atlas: Atlas, backend: Backend, visit: Visit, actions: Actions): HT
   const words = make("div", "words");
   const title = row === null ? (visit.picture ? "Your image" : "Your text") : labelOf(atlas, row) || `Point ${atlas.ids[row]}`;
   words.append(make("h2", "", title));
-  const source = make("p", "source", fileName(near.source));
+  const source = make("p", "source", shortened(near.source));
   source.title = near.source;
   if (atlas.texts) words.append(make("p", "text", String(near.metadata.text ?? "")));
   words.append(source, make("dl", "facts", ...facts(atlas, visit).flatMap(([name, value]) => [make("dt", "", name), make("dd", "", value)])));

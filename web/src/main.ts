@@ -404,6 +404,7 @@ Object.assign(window, {
     row: () => visit?.row ?? null,
     selected: () => chosen?.rows ?? [],
     pictures: () => maps[0].pictures,
+    names: () => maps[0].named,
   },
 });
 

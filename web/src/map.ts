@@ -4,7 +4,7 @@ import createScatterplot from "regl-scatterplot";
 import type { Atlas, Model } from "./atlas";
 import type { Thumbnail } from "./backend";
 import { RIGHT, WRONG, type Coloring } from "./colors";
-import { make } from "./dom";
+import { make, shortened } from "./dom";
 
 export interface Shown {
   row: number | null; // the query, or null for an uploaded image
@@ -25,6 +25,16 @@ const WHOLE = { x: -1.04, y: -1.1, width: 2.08, height: 2.14 }; // with space be
 const MIDDLE: [number, number] = [WHOLE.x + WHOLE.width / 2, WHOLE.y + WHOLE.height / 2];
 const [PICTURE, CELL] = [36, 42]; // pixels of an image on the map, and of the cell that has at most one
 const MOST_NAMES = 24; // classes whose names fit on a map
+const [LINE, GAP, LONGEST] = [17, 3, 32]; // pixels of a name's line, pixels between names, characters of a name
+const SHIFTS = [0, -1, 1, -2, 2]; // lines by which a name may be moved to where it covers no other
+
+interface Box {
+  text: string;
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
 
 export class MapView {
   readonly element = make("figure", "map");
@@ -35,7 +45,8 @@ export class MapView {
   private group: number[] = [];
   private pointed: number | null = null;
   private coloring: Coloring | null = null;
-  private names: { text: string; row: number }[] = [];
+  private names: { text: string; row: number }[] = []; // largest class first
+  private placed: Box[] = []; // the names that were drawn last
   private lassoed = false;
   private visible: Set<number> | null = null;
   private drawn = false;
@@ -262,12 +273,14 @@ export class MapView {
   private middles(coloring: Coloring): { text: string; row: number }[] {
     const rows: number[][] = coloring.bins.map(() => []);
     for (let row = 0; row < coloring.bin.length; row++) rows[coloring.bin[row]].push(row);
-    return rows.flatMap((own, at) => {
+    const largest = [...rows.keys()].sort((a, b) => rows[b].length - rows[a].length);
+    return largest.flatMap((at) => {
+      const own = rows[at];
       if (!own.length || coloring.bins[at].name === "unknown") return [];
       const middle = (values: Float32Array) => Float32Array.from(own, (row) => values[row]).sort()[own.length >> 1];
       const [mx, my] = [middle(this.model.x), middle(this.model.y)];
       const gap = (row: number) => (this.model.x[row] - mx) ** 2 + (this.model.y[row] - my) ** 2;
-      return [{ text: coloring.bins[at].name, row: own.reduce((best, row) => (gap(row) < gap(best) ? row : best), own[0]) }];
+      return [{ text: shortened(coloring.bins[at].name, LONGEST), row: own.reduce((best, row) => (gap(row) < gap(best) ? row : best), own[0]) }];
     });
   }
 
@@ -302,15 +315,34 @@ export class MapView {
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     pen.lineJoin = "round";
+    this.placed = [];
     for (const { text, row } of this.names) {
       const at = this.screen(row);
-      if (!at || (this.visible && !this.visible.has(row))) continue;
+      const box = at && !(this.visible && !this.visible.has(row)) ? this.place(text, at, pen.measureText(text).width) : null;
+      if (!box) continue;
+      this.placed.push(box);
+      const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
       pen.lineWidth = 4;
       pen.strokeStyle = paper;
-      pen.strokeText(text, at[0], at[1]);
+      pen.strokeText(text, x, y);
       pen.fillStyle = ink;
-      pen.fillText(text, at[0], at[1]);
+      pen.fillText(text, x, y);
     }
+  }
+
+  /** Where a name stands, at its point or a few lines off; null if it would cover those of larger classes everywhere. */
+  private place(text: string, at: [number, number], width: number): Box | null {
+    for (const shift of SHIFTS) {
+      const middle = at[1] + shift * LINE;
+      const box = { text, left: at[0] - width / 2 - GAP, right: at[0] + width / 2 + GAP, top: middle - LINE / 2, bottom: middle + LINE / 2 };
+      if (!this.placed.some((one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom)) return box;
+    }
+    return null;
+  }
+
+  /** The names of classes on the map, and where they stand. */
+  get named(): readonly Box[] {
+    return this.placed;
   }
 
   private markShown(pen: CanvasRenderingContext2D, ink: string, paper: string): void {

@@ -413,7 +413,12 @@ def _add_pick(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def _add_unlearned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="data as for train, or a model folder")
-    parser.add_argument("--labels", metavar="FILE.csv", help="labels that replace those of the data: columns path and label")
+    parser.add_argument(
+        "--labels",
+        action="append",
+        metavar="FILE.csv",
+        help="labels that replace those of the data: columns path and label; of vectors also those of explore (can be repeated)",
+    )
     parser.add_argument("--text", metavar="COLUMN", help="compare the texts in this column of a table")
     parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
     parser.add_argument(
@@ -423,6 +428,9 @@ def _add_unlearned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FOLDER", help="folder to write (default: in the model folder, or in runs/)")
     _add_places(parser)
     _add_verify(parser)
+    group = parser.add_argument_group("for a file of vectors (default: as `nearkin explore` has read it, or the usual names)")
+    for role in ("vector", "id", "text", "split"):
+        group.add_argument(f"--{role}-column", metavar="NAME", help=GIVEN_COLUMNS[role])
 
 
 def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -559,7 +567,9 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         metavar="QUERY",
         help="image files, folders of images, sentences, or arrays (.npy, .npz) like the training data",
     )
-    parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index, by its id")
+    parser.add_argument(
+        "--id", action="append", default=[], metavar="ID", help="a point of the index, by the id of its table, its path or its number"
+    )
     parser.add_argument(
         "--vector", metavar="NUMBERS", help="an embedding such as 1,2,3, or a file of embeddings: .npy, or .npz of `nearkin embed`"
     )
@@ -627,7 +637,12 @@ def _add_listening(parser: argparse.ArgumentParser) -> None:
 def _add_given(parser: argparse.ArgumentParser) -> None:
     """The options of all verbs that take vectors in place of a model folder."""
     group = parser.add_argument_group("for a file of vectors")
-    group.add_argument("--labels", metavar="FILE", help="labels of the vectors: a table with a row for each, or with a column id")
+    group.add_argument(
+        "--labels",
+        action="append",
+        metavar="FILE",
+        help="labels of the vectors: a table with a row for each, or a column id; or corrections: columns path and label (can be repeated)",
+    )
     group.add_argument(
         "--images", metavar="FOLDER", help="images to show: named in the table, or one for each vector in the order of names"
     )

@@ -12,15 +12,20 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from nearkin.cli.given import options_of
 from nearkin.cli.progress import TrainingView
 from nearkin.cli.terminal import Terminal
-from nearkin.cli.unlearned import Unlearned, is_vectors, place_names, unlearned
+from nearkin.cli.unlearned import READ, Unlearned, folder_of, is_vectors, place_names, texts_of, unlearned
 from nearkin.data.cells import inert
+from nearkin.data.dataset import Dataset
 from nearkin.data.disk import explain_full_disk, replacing
 from nearkin.evaluate import Problems, clean
+from nearkin.index.given import is_given
 
 SHOWN = 10  # rows of each kind in the terminal
 TABLES = {"clean": "problems", "pick": "picks"}  # of each command, as .csv and .json
+LONGEST = 300  # characters of a text in a table
+TRAINED = {"clean": "cleaned", "pick": "picked"}  # folders that the next command names
 MARKS = ("label", "accept")  # columns that a person fills in
 Row = dict[str, str]
 
@@ -32,13 +37,33 @@ def run(arguments: Namespace) -> int:
         found = unlearned(arguments, out, view)
         view.message(f"judging {len(found.data):,} points by {found.words}")
         problems = listed(found)
-    text, kept = carried(out, "problems", problems.to_csv(), ("kind", "path"))
+    rows = with_texts(problems.as_rows(), [one.row for one in problems.rows], found.data)
+    text, kept = carried(out, "problems", csv_of(rows) if rows else problems.to_csv(), ("kind", "path"))
     write(out / "problems.csv", text)
     about = {"data": arguments.data, "points": len(found.data), "judged by": found.words, "counts": problems.counts}
-    write(out / "problems.json", json.dumps({**about, "notes": problems.notes, "problems": problems.as_rows()}, indent=1) + "\n")
-    _print(arguments, out, problems, vectors=is_vectors(arguments.data))
+    write(out / "problems.json", json.dumps({**about, "notes": problems.notes, "problems": rows}, indent=1) + "\n")
+    _print(arguments, out, problems, labeled=found.data.supervision == "classes")
     say_kept(kept, out / "problems.csv")
     return 0
+
+
+def with_texts(rows: list[dict[str, Any]], places: Sequence[int], data: Dataset) -> list[dict[str, Any]]:
+    """The rows of a table with the beginning of each point's text, if there are any, for the person who fills it in."""
+    texts = texts_of(data)
+    if texts is None:
+        return rows
+    shown = [" ".join(str(texts[place] or "").split()) for place in places]
+    short = [text if len(text) <= LONGEST else text[: LONGEST - 1] + "…" for text in shown]
+    return [{**row, "text": text} for row, text in zip(rows, short, strict=True)]
+
+
+def csv_of(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as CSV, in which no cell is a formula."""
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows({name: inert(str(value)) for name, value in row.items()} for row in rows)
+    return file.getvalue()
 
 
 def carried(out: Path, stem: str, text: str, key: Sequence[str]) -> tuple[str, int]:
@@ -89,16 +114,23 @@ def listed(found: Unlearned) -> Problems:
 
 
 def output_folder(arguments: Namespace, verb: str) -> Path:
-    """--out, or a folder in the model folder, or one in runs/ that is named after the data; not one with the table of other data."""
+    """--out, or a folder in the model folder, or one in runs/ that is named after the data; not one with the table of other data.
+
+    runs/docs-clean for docs.parquet; runs/docs.parquet-clean if the first is of other data, such as docs.npz.
+    """
     source = Path(arguments.data)
-    own = source / verb if (source / "model.json").exists() else Path("runs") / f"{source.resolve().stem}-{verb}"
-    out = Path(arguments.out) if arguments.out else own
-    about = out / f"{TABLES[verb]}.json"
-    if about.is_file():
-        other = json.loads(about.read_text(encoding="utf-8")).get("data")
-        if other is not None and Path(other).resolve() != source.resolve():
-            raise ValueError(f"{out} holds the table of other data, {other}; pass another folder as --out")
-    return out
+    if arguments.out:
+        usual = [Path(arguments.out)]
+    elif (source / "model.json").exists():
+        usual = [source / verb]
+    else:
+        usual = [Path("runs") / f"{name}-{verb}" for name in dict.fromkeys((source.resolve().stem, source.resolve().name))]
+    for out in usual:
+        about = out / f"{TABLES[verb]}.json"
+        other = json.loads(about.read_text(encoding="utf-8")).get("data") if about.is_file() else None
+        if other is None or Path(other).resolve() == source.resolve():
+            return out
+    raise ValueError(f"{out} holds the table of other data, {other}; pass another folder as --out")
 
 
 def write(path: Path, text: str) -> None:
@@ -116,8 +148,12 @@ def table_of(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _print(arguments: Namespace, out: Path, problems: Problems, *, vectors: bool) -> None:
+def _print(arguments: Namespace, out: Path, problems: Problems, *, labeled: bool) -> None:
     console = Terminal(highlight=False)
+    if not labeled:
+        console.print(
+            "There are no classes, so no label was judged; name their column with --label, or pass --labels FILE.", soft_wrap=True
+        )
     for note in problems.notes:
         console.print(note, markup=False, soft_wrap=True)
     rows = problems.as_rows()
@@ -128,12 +164,34 @@ def _print(arguments: Namespace, out: Path, problems: Problems, *, vectors: bool
     console.print(table_of(("kind", "path", "label", "suggested", "score", "reason"), shown))
     counts = ", ".join(f"{count:,} {kind}" for kind, count in problems.counts.items())
     console.print(f"{counts}; all of them are in {out / 'problems.csv'}.", soft_wrap=True, markup=False)
-    source = quote(arguments.data) if not (Path(arguments.data) / "model.json").exists() else "DATA"
-    source += "".join(f" --{name} {quote(getattr(arguments, name))}" for name in ("text", "label") if getattr(arguments, name))
     console.print(
         "Write x into the column accept to take a suggested label, or to leave out a copy or an outlier; or edit a label. Then:\n"
-        f"  nearkin train {source} --labels {quote(str(out / 'problems.csv'))} --out runs/cleaned"
-        + (f"\n  nearkin explore {source} --labels {quote(str(out / 'problems.csv'))} --replace" if vectors else ""),
+        + "\n".join(f"  nearkin {command}" for command in next_commands(arguments, str(out / "problems.csv"))),
         soft_wrap=True,
         markup=False,
     )
+
+
+def next_commands(arguments: Namespace, table: str) -> list[str]:
+    """The commands that take the table back: training on the data, and a new look at vectors."""
+    folder = folder_of(arguments)
+    if folder is not None and is_given(folder):
+        again = options_of(folder, without=table)
+        return [] if again is None else [_words("explore", *again, *_tables(arguments), "--labels", table, "--replace")]
+    source = "DATA" if folder is not None else arguments.data
+    named = [word for name in ("text", "label") if getattr(arguments, name) for word in (f"--{name}", getattr(arguments, name))]
+    commands = [_words("train", source, *named, "--labels", table, "--out", f"runs/{TRAINED[arguments.verb]}")]
+    if folder is not None or arguments.text or not is_vectors(source):
+        return commands
+    columns = {"--label-column": arguments.label} | {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in READ}
+    read = [word for name, value in columns.items() if value for word in (name, value)]
+    explore = _words("explore", source, *read, *_tables(arguments), "--labels", table, "--replace")
+    return [explore] if arguments.labels or read[2 * bool(arguments.label) :] else [*commands, explore]  # which train cannot read
+
+
+def _tables(arguments: Namespace) -> list[str]:
+    return [word for name in arguments.labels or () for word in ("--labels", name)]
+
+
+def _words(*words: str) -> str:
+    return " ".join(map(quote, words))

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from pathlib import Path
+from shlex import quote
 
 from nearkin.cli import evaluate, serve
 from nearkin.cli.index import set_store
@@ -43,7 +44,16 @@ def run(arguments: Namespace) -> int:
             "data_root": None,
         }
         evaluate.run(Namespace(**how, **chosen, out=None, shards=None))
-    return 0 if arguments.no_serve else serve.run(arguments)
+    if not arguments.no_serve:
+        return serve.run(arguments)
+    place, report = quote(str(folder)), folder / "report.html"
+    found = f"{folder} is ready: " + (f"its report is {report}, " if report.exists() else "")
+    Terminal(highlight=False).print(
+        f"{found}`nearkin explore {place}` opens its page, and `nearkin export {place} --page OUT` writes the page as files.",
+        soft_wrap=True,
+        markup=False,
+    )
+    return 0
 
 
 def _is_evaluated(folder: Path) -> bool:

@@ -185,9 +185,9 @@ def _print_state(console: Terminal, index: VectorIndex) -> None:
     console.print(f"{index.count:,} points of {index.dimension} dimensions in {index.location}, searched by {index.backend}")
     rule = index.calibration
     if rule is None:
-        console.print("no 'same kind?' threshold: there are too few labeled pairs to fit one, or no threshold tells them apart")
+        console.print("no affinity tells points of the same class: there are too few labeled pairs to fit one, or their classes overlap")
     else:
         console.print(
-            f"'same kind?' from affinity {rule['threshold']:.4g}: accuracy {rule['accuracy']:.1%}, averaged over pairs of the same and of "
-            f"different classes; fitted on {rule['fitted_on']}"
+            f"likely of the same class from affinity {rule['threshold']:.4g}: accuracy {rule['accuracy']:.1%}, averaged over pairs of the "
+            f"same and of different classes; fitted on {rule['fitted_on']}"
         )

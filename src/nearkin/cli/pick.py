@@ -1,20 +1,16 @@
 """`nearkin pick`: what to label next, as a table with an empty column for the label."""
 
-import csv
-import io
 import json
 from argparse import Namespace
 from typing import Any
 
-from nearkin.cli.clean import carried, output_folder, say_kept, table_of, write
+from nearkin.cli.clean import carried, csv_of, next_commands, output_folder, say_kept, table_of, with_texts, write
 from nearkin.cli.progress import TrainingView
 from nearkin.cli.terminal import Terminal
 from nearkin.cli.unlearned import Unlearned, place_names, unlearned
-from nearkin.data.cells import inert
 from nearkin.evaluate import pick
 
 SHOWN = 10
-COLUMNS = ("path", "label", "reason", "uncertainty")
 
 
 def run(arguments: Namespace) -> int:
@@ -24,18 +20,15 @@ def run(arguments: Namespace) -> int:
         found = unlearned(arguments, out, view)
         view.message(f"choosing from {len(found.data):,} points by {found.words}")
         rows = picked(found, arguments.budget, arguments.seed)
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, COLUMNS)
-    writer.writeheader()
-    writer.writerows({name: inert(str(value)) for name, value in row.items()} for row in rows)
-    text, kept = carried(out, "picks", file.getvalue(), ("path",))
+    text, kept = carried(out, "picks", csv_of(rows), ("path",))
     write(out / "picks.csv", text)
     write(out / "picks.json", json.dumps({"data": arguments.data, "chosen by": found.words, "picks": rows}, indent=1) + "\n")
     console = Terminal(highlight=False)
-    console.print(table_of(("path", "reason"), rows[:SHOWN]))
+    console.print(table_of([name for name in ("path", "text", "reason") if name in rows[0]], rows[:SHOWN]))
     console.print(
         f"{len(rows):,} points to label are in {out / 'picks.csv'}. Fill in the column label, then pass the file as --labels to "
-        "`nearkin pick` for the next points, or to `nearkin train`.",
+        "`nearkin pick` for the next points, or run:\n"
+        + "\n".join(f"  nearkin {command}" for command in next_commands(arguments, str(out / "picks.csv"))),
         soft_wrap=True,
         markup=False,
     )
@@ -48,7 +41,8 @@ def picked(found: Unlearned, budget: int, seed: int) -> list[dict[str, Any]]:
     data = found.data
     chosen = pick(found.embeddings, data.labels, budget, found.affinity, seed=seed, classes=data.classes)
     names = place_names(data)
-    return [
+    rows = [
         {"path": names[row], "label": "", "reason": reason, "uncertainty": round(float(chosen.uncertainty[row]), 4)}
         for row, reason in zip(chosen.rows.tolist(), chosen.reasons, strict=True)
     ]
+    return with_texts(rows, chosen.rows.tolist(), data)

@@ -114,8 +114,14 @@ def _by_references(model: Model, names: list[str], inputs: Inputs, k: int) -> It
 
 def _by_index(collection: Collection, reject: float | None, names: list[str], inputs: Inputs, k: int) -> Iterator[dict[str, Any]]:
     """The same by the labeled points of the index; "none of these" for queries that are rejected."""
-    for name, label in zip(names, collection.predict(inputs, k, reject=reject), strict=True):
-        yield {"query": name, "label": NONE_OF_THESE if label is None else label}
+    targets = collection.model.about["targets"]
+    if targets and reject is None and not collection.index.labels:
+        answers = collection.search_vectors(np.asarray(collection.model.encode(inputs)), k)
+        for name, answer in zip(names, answers, strict=True):
+            yield {"query": name, **{target: float(np.mean([hit.metadata[target] for hit in answer.hits])) for target in targets}}
+        return
+    for name, vote in zip(names, collection.votes(inputs, k, reject=reject), strict=True):
+        yield {"query": name, "label": NONE_OF_THESE if vote.label is None else vote.label, "agreement": vote.agreement}
 
 
 def _cell(value: Any) -> str:

@@ -26,6 +26,7 @@ from nearkin.data.sources.table import TABLE_SUFFIXES
 from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
+from nearkin.index.given import is_given
 
 TOGETHER = 256  # images encoded and searched at once
 AFFINITY = {
@@ -33,6 +34,10 @@ AFFINITY = {
     "cosine": "the cosine of the angle, from -1 to 1",
     "inner_product": "the inner product",
     "hamming": "minus the number of bits that differ, so 0 for the same code",
+}
+RESCALED = {
+    "csls": "CSLS: less near to points that are near to many others",
+    "local_scaling": "local scaling: distances relative to how far a point's own neighbors are",
 }
 SHOWN = 4  # columns for metadata
 
@@ -61,10 +66,10 @@ def run(arguments: Namespace) -> int:
         asked = ", ".join(f"{name}={value}" for name, value in where.metadata.items())
         note(f"no point passed --where {asked}; check the name and the value")
     if arguments.json:
-        json.dump([_json(result) for result in found], sys.stdout, indent=1)
+        json.dump([_json(result, arguments.rescale) for result in found], sys.stdout, indent=1)
         sys.stdout.write("\n")
     else:
-        _show(collection, found, arguments.k)
+        _show(collection, found, arguments.k, arguments.rescale)
     return 0
 
 
@@ -84,10 +89,10 @@ def _results(collection: Collection, arguments: Namespace, where: Where) -> Iter
         yield from _rows(collection, query, how)
     for point in arguments.id:
         try:
-            yield Result(f"id {point}", collection.search(point, **how))
+            yield Result(f"id {point}", collection.search(collection.number_of(point), **how))
         except KeyError as error:
             raise ValueError(f"--id: {error.args[0]}") from None
-    for name, vector in _vectors(arguments.vector):
+    for name, vector in _vectors(arguments.vector, collection.index.dimension):
         yield Result(name, collection.search(vector, **how))
 
 
@@ -139,23 +144,31 @@ def image_files_of(query: str) -> list[str]:
     return found
 
 
-def _vectors(text: str | None) -> list[tuple[str, np.ndarray]]:
+def _vectors(text: str | None, dimension: int) -> list[tuple[str, np.ndarray]]:
     """Embeddings (d,) by name, from '1,2,3', a .npy file, or the .npz that `nearkin embed` writes."""
     if text is None:
         return []
+    wanted = f"this index holds embeddings of {dimension} numbers"
     if text.lower().endswith(ARRAY_SUFFIXES):
         held = read_arrays(Path(text))
         if not {"embeddings", "x"} & set(held):
             raise ValueError(f"--vector {text} holds {few(sorted(held))}, and no embeddings; pass a file that `nearkin embed` wrote")
         vectors = np.atleast_2d(held["embeddings"] if "embeddings" in held else held["x"])
         if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or not vectors.size:
-            raise ValueError(f"--vector {text} holds {vectors.dtype} {vectors.shape}; embeddings are numbers (n, d), at least one row")
+            raise ValueError(
+                f"--vector {text} holds {vectors.dtype} {vectors.shape}; {wanted}: pass numbers (n, {dimension}), at least one row"
+            )
+        if vectors.shape[1] != dimension:
+            raise ValueError(f"--vector {text} has shape {vectors.shape}; {wanted}: pass ({dimension},) or (n, {dimension})")
         names = held["sources"].tolist() if len(held.get("sources", ())) == len(vectors) else [f"vector {n}" for n in range(len(vectors))]
         return list(zip(names, vectors, strict=True))
     try:
-        return [("vector 0", np.array([float(number) for number in text.split(",")], dtype=np.float32))]
+        numbers = [float(number) for number in text.split(",")]
     except ValueError:
         raise ValueError(f"--vector {text!r} must be numbers such as 0.1,-2,0.5, or a file that ends in .npy or .npz") from None
+    if len(numbers) != dimension:
+        raise ValueError(f"--vector has {len(numbers):,} numbers; {wanted}: pass as many, or a file (n, {dimension})")
+    return [("vector 0", np.array(numbers, dtype=np.float32))]
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -165,10 +178,11 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _json(result: Result) -> dict[str, object]:
+def _json(result: Result, rescale: str | None) -> dict[str, object]:
     answer = result.answer
+    ranked = {"ranked_by": f"affinities rescaled by {rescale}"} if rescale else {}
     judged = {} if answer.rejected is None else {"none_of_these": answer.rejected, "p_value": answer.p_value}
-    return {"query": result.query, "exact": answer.exact, **judged, "neighbors": [hit._asdict() for hit in answer.hits]}
+    return {"query": result.query, "exact": answer.exact, **ranked, **judged, "neighbors": [hit._asdict() for hit in answer.hits]}
 
 
 def _metadata(hits: Sequence[Hit]) -> list[tuple[str, list[str]]]:
@@ -183,8 +197,9 @@ def _cell(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
 
 
-def _show(collection: Collection, found: list[Result], k: int) -> None:
+def _show(collection: Collection, found: list[Result], k: int, rescale: str | None) -> None:
     console = Terminal(highlight=False, soft_wrap=True, width=1000)  # paths are not wrapped, so that they can be copied
+    given = is_given(collection.folder)  # whose points are called by the ids of their table
     for query, answer in found:
         title = f"{query}: the {len(answer.hits)} nearest{'' if answer.exact else ' (approximate: a nearer one may be missing)'}"
         columns = [
@@ -192,9 +207,9 @@ def _show(collection: Collection, found: list[Result], k: int) -> None:
             ("affinity", [f"{hit.affinity:.4g}" for hit in answer.hits]),
             ("label", [hit.label or "" for hit in answer.hits]),
             *_metadata(answer.hits),
-            ("same kind?", [{True: "yes", False: "no", None: ""}[hit.same_kind] for hit in answer.hits]),
-            ("id", [str(hit.id) for hit in answer.hits]),
-            ("path", [hit.source for hit in answer.hits]),
+            ("same class", [{True: "likely", False: "unsure", None: ""}[hit.same_kind] for hit in answer.hits]),
+            ("number" if given else "id", [str(hit.id) for hit in answer.hits]),
+            ("id" if given else "path", [hit.source for hit in answer.hits]),
         ]
         shown = [column for column in columns if any(column[1]) or not answer.hits]  # without columns of blanks
         table = Table(*(escape(visible(name)) for name, _ in shown), title=Text(visible(title)), title_justify="left", title_style="bold")
@@ -207,6 +222,8 @@ def _show(collection: Collection, found: list[Result], k: int) -> None:
         if len(answer.hits) < k:
             console.print(f"{k} were requested; there are no more")
     console.print(f"affinity: {AFFINITY[collection.model.about['metric']]}; larger is nearer")
+    if rescale:
+        console.print(f"ranked by rescaled affinities ({RESCALED[rescale]}); the table shows the plain ones, so their order differs")
     rule = collection.index.calibration
     if rule is not None:
-        console.print(f"same kind? yes from affinity {rule['threshold']:.4g}, accuracy {rule['accuracy']:.1%} on {rule['fitted_on']}")
+        console.print(f"same class: likely from affinity {rule['threshold']:.4g}, accuracy {rule['accuracy']:.1%} on {rule['fitted_on']}")

@@ -2,6 +2,7 @@
 
 import hashlib
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,16 +13,17 @@ from torch.nn import functional
 
 from nearkin import data as sources
 from nearkin.cli.evaluation_data import whole_data
+from nearkin.cli.given import made_already
 from nearkin.cli.progress import TrainingView
 from nearkin.compose.affinity import Affinity, cosine
-from nearkin.data.corrections import corrected
+from nearkin.data.corrections import corrected, labels_and_corrections
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files, image_files
 from nearkin.data.loader import Loader
 from nearkin.data.opener import DATA_ROOT
 from nearkin.data.pixels import Framing
 from nearkin.data.preprocess import StandardizeColumns, describe
-from nearkin.data.sources.vector_tables import VectorColumns, holds_vectors
+from nearkin.data.sources.vector_tables import VectorColumns, holds_vector_array, holds_vectors
 from nearkin.data.sources.vectors import open_vectors
 from nearkin.data.texts import Texts
 from nearkin.models import build
@@ -33,6 +35,7 @@ from nearkin.train.encoder import are_photographs
 from nearkin.train.features import Featured, facts_of, featured
 from nearkin.train.inputs import Prepare
 
+READ = ("vector_column", "id_column", "text_column", "split_column")  # options for a file of vectors
 OF_TEXTS = ("hf", "sentence-transformers")  # libraries whose encoders read texts
 SIDE = 32  # pixels of images whose own pixels are compared
 COMPONENTS = 100  # principal components of pixels
@@ -50,11 +53,11 @@ class Unlearned(NamedTuple):
 
 def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
     """The data that the arguments name, or those of a model folder with their parts; features are kept in `out`."""
-    folder = Path(arguments.data)
-    if not (folder / "model.json").exists():
-        data = _opened(arguments, view)
-        return _embedded(corrected(data, arguments.labels or "", view.message), arguments, out, view)
-    data = whole_data(Namespace(**vars(arguments), folder=arguments.data), folder, view.message)
+    folder = folder_of(arguments)
+    if folder is None:
+        return _embedded(_opened(arguments, view), arguments, out, view)
+    data = whole_data(Namespace(**vars(arguments), folder=str(folder)), folder, view.message)
+    data = _corrected(data, arguments.labels or (), view)
     model = load(folder, device=arguments.device, verify=not arguments.no_verify)
     if arguments.encoder is None and model.has_features and "features" in model.about and isinstance(data.inputs, Files | Texts):
         prepare = Prepare(model.prepare, data.kind)
@@ -63,18 +66,44 @@ def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
     return _embedded(data, arguments, out, view)
 
 
+def folder_of(arguments: Namespace) -> Path | None:
+    """The model folder that is named, or the one of a file of vectors that explore has made, if no option says how else to read it."""
+    path = Path(arguments.data)
+    if (path / "model.json").exists():
+        return path
+    named = any(getattr(arguments, name) is not None for name in ("text", "label", *READ))
+    if named or not is_vectors(arguments.data) or labels_and_corrections(arguments.labels or ())[0]:
+        return None
+    return made_already(path)
+
+
 def is_vectors(source: str) -> bool:
-    """Whether this is a table with a column of vectors, whatever else it holds."""
-    return Path(source).is_file() and holds_vectors(Path(source), "")
+    """Whether this is a table with a column of vectors, or an array of them, whatever else it holds."""
+    path = Path(source)
+    return path.is_file() and (holds_vectors(path, "") or holds_vector_array(path))
 
 
 def _opened(arguments: Namespace, view: TrainingView) -> Dataset:
     """The data that are named; the vectors of a table that has any, although it names images, too."""
     options: dict[str, Any] = {"on_error": "skip", "report": view.message}
     if arguments.text is None and is_vectors(arguments.data):
-        return open_vectors(arguments.data, columns=VectorColumns(label=arguments.label), **options)
+        labels, corrections = labels_and_corrections(arguments.labels or ())
+        data = open_vectors(arguments.data, labels=labels, columns=columns_of(arguments), **options)
+        return _corrected(data, corrections, view)
     columns = {"text_column": arguments.text, "label_column": arguments.label}
-    return sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, **columns, **options)
+    data = sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, **columns, **options)
+    return _corrected(data, arguments.labels or (), view)
+
+
+def columns_of(arguments: Namespace) -> VectorColumns:
+    """The columns that options name, for vectors."""
+    return VectorColumns(label=arguments.label, **{name.removesuffix("_column"): getattr(arguments, name) for name in READ})
+
+
+def _corrected(data: Dataset, tables: Sequence[str], view: TrainingView) -> Dataset:
+    for table in tables:
+        data = corrected(data, table, view.message)
+    return data
 
 
 def _embedded(data: Dataset, arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
@@ -150,6 +179,11 @@ def _by_pixels(data: Dataset, view: TrainingView) -> Unlearned:
         f"{min(COMPONENTS, rows.shape[1])} principal components of the pixels; a pretrained encoder judges photographs better (--encoder)"
     )
     return Unlearned(data.subset(data.rows(torch.cat(kept))), (rows - some.mean(0)) @ vectors[:, -COMPONENTS:], None, words)
+
+
+def texts_of(data: Dataset) -> Sequence[str | None] | None:
+    """The text of every point for a person to read, None if the data have none."""
+    return data.inputs.texts if isinstance(data.inputs, Texts) else data.columns.get("text")
 
 
 def place_names(data: Dataset) -> list[str]:

@@ -34,8 +34,9 @@ def corrected(data: Dataset, table: str, report: Report | None = None) -> Datase
     """The data with the labels of the table; unchanged if `table` is empty.
 
     A path is the source of a point, as the explorer and reports write it; for image files it may also be relative to the table's folder.
-    New class names become new classes; data without labels get those of the table, and other points stay without one. In a table of
-    `nearkin clean`, a row with something in its column accept takes the suggested label, or leaves out a copy or an outlier.
+    New class names become new classes; data without labels get those of the table, and other points stay without one. An empty label is
+    none yet: the point stays as it is. In a table of `nearkin clean`, a row with something in its column accept takes the suggested label,
+    or leaves out a copy or an outlier.
     """
     if not table:
         return data
@@ -44,6 +45,9 @@ def corrected(data: Dataset, table: str, report: Report | None = None) -> Datase
     places = _rows(data, path, [row.source for row in found])
     labels = _labels(path, found, places)
     gone = sorted({place for row, place in zip(found, places, strict=True) if row.left_out})
+    empty = sum(not row.label and not row.left_out for row in found)
+    if empty:
+        inform(report, f"{path.name}: {empty:,} of {len(found):,} rows have no label yet; their points stay as they are")
     if labels and data.labels is None:
         if data.supervision != "ids":
             raise ValueError(f"{table} names classes, and {data.name} has {data.supervision}; use data with classes or without labels")
@@ -63,6 +67,17 @@ def is_corrections(table: Any) -> bool:
     with Path(table).open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         names = next(csv.reader(lines), [])
     return {"path", "label"} <= set(names) and "id" not in names
+
+
+def labels_and_corrections(tables: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The table of labels among those that are named, if there is one, and the tables of corrections, which come after it."""
+    corrections = [table for table in tables if is_corrections(table)]
+    labels = [table for table in tables if table not in corrections]
+    if len(labels) > 1:
+        raise ValueError(
+            f"--labels names {len(labels)} tables of labels: {few(labels)}; give one, and others with the columns path and label"
+        )
+    return (labels[0] if labels else None), corrections
 
 
 def _relabeled(data: Dataset, path: Path, labels: dict[int, str], report: Report | None) -> Dataset:
@@ -103,21 +118,20 @@ def _read(path: Path) -> list[_Row]:
         missing = {"path", "label"} - set(reader.fieldnames or ())
         if missing:
             raise ValueError(f"{path} has no column {few(sorted(missing))}; corrections need path and label")
-        to_accept = "accept" in (reader.fieldnames or ())
-        found = [_row(path, reader.line_num, row, to_accept) for row in reader]
+        found = [_row(path, reader.line_num, row) for row in reader]
     if not found:
         raise ValueError(f"{path} has no rows below its header; leave it out if nothing is to be corrected")
     return found
 
 
-def _row(path: Path, line: int, cells: dict[str, str], to_accept: bool) -> _Row:
+def _row(path: Path, line: int, cells: dict[str, str]) -> _Row:
     """One row; in a table of suggestions, one that is accepted takes its suggestion."""
     texts = {name: restored((cells.get(name) or "").strip()) for name in ("label", "suggested", "accept", "kind")}
     accepted = texts["accept"].lower() not in NOT_ACCEPTED
     left_out = accepted and texts["kind"] in LEFT_OUT
     label = texts["suggested"] if accepted and not left_out else texts["label"]
-    if not label and (accepted or not to_accept) and not left_out:
-        raise ValueError(f"{path}: row {line} has no {'suggested ' * accepted}label; fill it in, or remove the row")
+    if not label and accepted and not left_out:
+        raise ValueError(f"{path}: row {line} is accepted and has no suggested label; write its label instead, or empty the column accept")
     return _Row(line, restored(cells["path"] or ""), label, accepted, left_out)
 
 

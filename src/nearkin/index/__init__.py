@@ -13,6 +13,7 @@ _HOMES = {
     "nearkin.index.collection": (
         "Added",
         "Collection",
+        "Vote",
         "build_index",
         "open_index",
     ),
@@ -39,6 +40,7 @@ __all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0
 if TYPE_CHECKING:
     from nearkin.index.collection import Added as Added
     from nearkin.index.collection import Collection as Collection
+    from nearkin.index.collection import Vote as Vote
     from nearkin.index.collection import build_index as build_index
     from nearkin.index.collection import open_index as open_index
     from nearkin.index.contract import Answer as Answer

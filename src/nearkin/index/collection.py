@@ -25,7 +25,7 @@ from nearkin.data.images import Files
 from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.lock import owned
 from nearkin.data.pixels import Framing
-from nearkin.data.progress import Report, Ticker, inform
+from nearkin.data.progress import Report, Ticker, few, inform
 from nearkin.data.texts import Texts
 from nearkin.index import rejection, thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
@@ -64,6 +64,26 @@ class Added(NamedTuple):
     added: int
     known: int
     damaged: int
+
+
+class Vote(NamedTuple):
+    """The class that the neighbors of a point vote for.
+
+    Parameters
+    ----------
+    label : str or None
+        The class of most of them; None for a point of no known class.
+    agreement : float
+        The share of the neighbors that have the class of most.
+
+    Examples
+    --------
+    >>> Vote("cat", 0.9).label
+    'cat'
+    """
+
+    label: str | None
+    agreement: float
 
 
 class Collection:
@@ -128,6 +148,33 @@ class Collection:
         else:
             vectors = np.asarray(self.model.encode([query]))
         return self.search_vectors(vectors, k, where=where, exclude=exclude, reject=reject, rescale=rescale)[0]
+
+    def number_of(self, name: str) -> int:
+        """Find a point by what the data call it.
+
+        Parameters
+        ----------
+        name : str
+            The source of a point: the id that a table of vectors gave it, or the path of its file. If no source is meant, its number in
+            the index, which is also accepted unless the sources are numbers themselves.
+
+        Returns
+        -------
+        int
+            The number of the point in the index, which `search` takes.
+
+        Raises
+        ------
+        KeyError
+            If there is no such point.
+        """
+        found = self.index.known_sources([name])
+        if found:
+            return found[name]
+        if name.isdecimal() and not self.index.entries([int(name)])[0].source.isdecimal():
+            return int(name)
+        some = few([repr(entry.source) for entry in self.index.page(None, 0, 3).entries])
+        raise KeyError(f"no point has the id {name!r}; the {self.index.count:,} ids are such as {some}")
 
     def search_vectors(
         self,
@@ -204,12 +251,32 @@ class Collection:
         ValueError
             If no point of the index has a label.
         """
+        return [vote.label for vote in self.votes(inputs, k, reject=reject)]
+
+    def votes(self, inputs: Inputs, k: int = 10, *, reject: float | None = None) -> list[Vote]:
+        """Predict the class of new points, and the share of the neighbors that agree.
+
+        Parameters
+        ----------
+        inputs, k, reject
+            As of `predict`.
+
+        Returns
+        -------
+        list of Vote
+            One per point.
+
+        Raises
+        ------
+        ValueError
+            If no point of the index has a label.
+        """
         labels = self.index.labels
         if not labels:
             raise ValueError("no point of the index has a label, so there is no class to predict; index labeled data")
         vectors = np.asarray(torch.as_tensor(self.model.encode(inputs)).cpu())
         answers = self.search_vectors(vectors, k, where=Where(labels=labels), reject=reject)
-        return [None if answer.rejected else _majority(answer) for answer in answers]
+        return [_vote(answer) for answer in answers]
 
     def search_files(
         self,
@@ -303,10 +370,13 @@ class Collection:
         return Added(added, len(data) - len(fresh), len(fresh) - added)
 
 
-def _majority(answer: Answer) -> str | None:
+def _vote(answer: Answer) -> Vote:
     """The label of most neighbors; of two that tie, the one whose first neighbor is nearer."""
     votes = Counter(hit.label for hit in answer.hits)
-    return votes.most_common(1)[0][0] if votes else None
+    if not votes:
+        return Vote(None, 0.0)
+    label, count = votes.most_common(1)[0]
+    return Vote(None if answer.rejected else label, count / len(answer.hits))
 
 
 def open_index(folder: str | Path, *, device: str | None = None, uri: str | None = None, verify: bool = True) -> Collection:

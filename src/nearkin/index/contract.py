@@ -538,8 +538,8 @@ class VectorIndex(Protocol):
             In the order of the index.
         """
 
-    def known_sources(self, sources: Sequence[str]) -> set[str]:
-        """Find out which sources are in the index.
+    def known_sources(self, sources: Sequence[str]) -> dict[str, int]:
+        """Find out which sources are in the index, and where.
 
         Parameters
         ----------
@@ -548,8 +548,8 @@ class VectorIndex(Protocol):
 
         Returns
         -------
-        set of str
-            Those that some point has.
+        dict of str to int
+            Those that some point has, each with the id of the first such point.
         """
 
     def search(

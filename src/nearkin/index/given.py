@@ -23,7 +23,7 @@ from nearkin.data.corrections import corrected, is_corrections
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.disk import explain_full_disk, read_json
 from nearkin.data.lock import owned
-from nearkin.data.progress import Report, inform
+from nearkin.data.progress import Report, few, inform
 from nearkin.data.sources.vector_tables import VectorColumns
 from nearkin.data.sources.vectors import open_vectors
 from nearkin.index.collection import Collection, build_index, open_index
@@ -43,6 +43,7 @@ def index_vectors(
     labels: Any = None,
     images: str | os.PathLike[str] | Sequence[str] | None = None,
     columns: VectorColumns | None = None,
+    corrections: Sequence[str | os.PathLike[str]] = (),
     metric: str | None = None,
     on_error: str = "raise",
     replace: bool = False,
@@ -58,8 +59,9 @@ def index_vectors(
     out : path
         The folder to write. If it was made from the same file, and the file has not changed since, it is opened as it is.
     labels, images, columns
-        As of `nearkin.data.open_vectors`. `labels` may also be a table of corrections with the columns path and label, such as `nearkin
-        clean` and the explorer write.
+        As of `nearkin.data.open_vectors`.
+    corrections : sequence of path, default=()
+        Tables with the columns path and label, such as `nearkin clean` and the explorer write: these labels replace the others.
     metric : {"cosine", "squared_euclidean", "inner_product", "hamming"}, optional
         How vectors are compared. By default cosine for vectors of length 1, hamming for vectors of -1 and 1, otherwise squared_euclidean.
     on_error : {"raise", "skip"}, default="raise"
@@ -96,13 +98,15 @@ def index_vectors(
     folder = Path(out)
     if metric is not None:
         check_choice("metric", metric, METRICS)
-    state = _state(what, labels, images, metric, columns)
+    state = _state(what, labels, images, metric, columns, corrections)
     if _finished(folder, state, replace):
         inform(report, f"{folder} was made from these vectors already, and is used as it is")
         return open_index(folder)
-    corrections = str(labels) if is_corrections(labels) else ""
-    data = open_vectors(what, labels=None if corrections else labels, images=images, columns=columns, on_error=on_error, report=report)
-    data = corrected(data, corrections, report)
+    if is_corrections(labels):
+        labels, corrections = None, (labels, *corrections)
+    data = open_vectors(what, labels=labels, images=images, columns=columns, on_error=on_error, report=report)
+    for table in corrections:
+        data = corrected(data, os.fspath(table), report)
     chosen = metric or _guessed(data, report)
     _report_zeros(data, chosen, report)
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,10 +125,25 @@ def made_from(folder: Path, source: str | os.PathLike[str]) -> bool:
     """Whether a folder was made from this file of vectors as it is now, with any options."""
     if not (folder / STATE).exists():
         return False
-    state = read_json(folder / STATE, "pass --replace to build the folder again")
+    state = made_with(folder)
     return (
         bool(state) and state["source"] == os.path.abspath(source) and state["files"][os.path.abspath(source)] == _file_state(Path(source))
     )
+
+
+def made_with(folder: Path) -> dict[str, Any]:
+    """What a complete folder was made from, and how: source, labels, corrections, images, metric and columns; {} for vectors in memory."""
+    state: dict[str, Any] = read_json(folder / STATE, "pass --replace to build the folder again")
+    return state
+
+
+def source_of(folder: Path) -> str | None:
+    """The file that a folder was made from, whether or not it is complete; "" if it holds something else, None if it holds nothing."""
+    if not folder.is_dir():
+        return "" if folder.exists() else None
+    if not (folder / "model.json").exists():
+        return "" if _others(folder) else None
+    return str(about_of(folder).get("given", ""))
 
 
 def is_given(folder: Path) -> bool:
@@ -144,6 +163,7 @@ def given_points(folder: Path, *, verify: bool = True) -> Dataset:
         split=np.asarray([str(entry.metadata.get("split", WHOLE)) for entry in entries], dtype=np.str_),
         groups=encode_labels([str(e.metadata["group"]) for e in entries])[0] if all("group" in e.metadata for e in entries) else None,
         sources=[entry.source for entry in entries],
+        columns={"text": texts} if any(texts := [entry.metadata.get("text") for entry in entries]) else {},
     )
 
 
@@ -166,14 +186,17 @@ def _labels_of(entries: Sequence[Entry], about: dict[str, Any], known: Sequence[
     return found
 
 
-def _state(what: Any, labels: Any, images: Any, metric: str | None, columns: VectorColumns | None) -> dict[str, Any]:
+def _state(
+    what: Any, labels: Any, images: Any, metric: str | None, columns: VectorColumns | None, corrections: Sequence[str | os.PathLike[str]]
+) -> dict[str, Any]:
     """What tells whether the same vectors are given again; empty for vectors in memory, which are always read."""
     if not isinstance(what, str | os.PathLike) or not all(isinstance(one, str | os.PathLike | None) for one in (labels, images)):
         return {}
-    files = {os.path.abspath(name): _file_state(Path(name)) for name in (what, labels) if name is not None}
+    files = {os.path.abspath(name): _file_state(Path(name)) for name in (what, labels, *corrections) if name is not None}
     chosen = None if columns is None else {name: value for name, value in vars(columns).items() if value is not None}
     images = None if images is None else os.path.abspath(images)
-    return {"source": os.path.abspath(what), "files": files, "images": images, "metric": metric, "columns": chosen or None}
+    tables = {"labels": labels and os.path.abspath(labels), "corrections": [os.path.abspath(name) for name in corrections]}
+    return {"source": os.path.abspath(what), "files": files, "images": images, "metric": metric, "columns": chosen or None, **tables}
 
 
 def _file_state(path: Path) -> list[int]:
@@ -190,20 +213,36 @@ def _finished(folder: Path, state: dict[str, Any], replace: bool) -> bool:
     if not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder to write with --out")
     ours = (folder / "model.json").exists() and is_given(folder)
-    others = [] if ours else [path.name for path in folder.iterdir() if path.name != CHECKSUMS and not path.name.startswith(".")]
+    others = [] if ours else _others(folder)
     if others:
         what = "a training" if set(NOT_OURS) & set(others) else "other files"
         raise FileExistsError(f"{folder} holds {what}; name a new folder with --out (out)")
     if replace or not (folder / STATE).exists():
         return False
-    if state and read_json(folder / STATE, "pass --replace to build the folder again") == state:
+    found = made_with(folder)
+    if state and found == state:
         return True
-    why = (
-        "holds other vectors, or the file or its options have changed since"
-        if state
-        else "holds vectors already; whether these differ is not known"
+    raise FileExistsError(
+        f"{folder} {_difference(found, state)}; `nearkin explore VECTORS --replace` (replace=True) builds it again, "
+        "`nearkin explore VECTORS --out FOLDER` (out) makes another folder, which every verb opens in place of the file"
     )
-    raise FileExistsError(f"{folder} {why}; `nearkin explore --replace` (replace=True) builds it again, --out (out) names another folder")
+
+
+def _difference(found: dict[str, Any], state: dict[str, Any]) -> str:
+    """How the vectors of a folder differ from those that are given now."""
+    if not found or not state:
+        return "holds vectors already; whether these differ is not known"
+    if found["source"] != state["source"]:
+        return f"holds the vectors of {found['source']}"
+    changed = [name for name, was in found["files"].items() if state["files"].get(name, was) != was]
+    if changed:
+        return f"was made before {few(changed)} changed"
+    return "was made with other options"
+
+
+def _others(folder: Path) -> list[str]:
+    """The files of a folder, but for those that its writer leaves when it stops at once."""
+    return [path.name for path in folder.iterdir() if path.name != CHECKSUMS and not path.name.startswith(".")]
 
 
 def _about(data: Dataset, metric: str, source: str) -> dict[str, Any]:

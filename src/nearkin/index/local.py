@@ -282,8 +282,12 @@ class LocalIndex(VectorIndex):
         vectors = np.asarray(snapshot.vectors[rows], dtype=np.float32)
         return StoredPoints(np.asarray(snapshot.ids)[rows], vectors, [snapshot.entry(row) for row in rows.tolist()])
 
-    def known_sources(self, sources: Sequence[str]) -> set[str]:
-        return set(sources).intersection(self.snapshot.sources())
+    def known_sources(self, sources: Sequence[str]) -> dict[str, int]:
+        asked, found = set(sources), dict[str, int]()
+        for source, number in zip(self.snapshot.sources(), self.snapshot.ids.tolist(), strict=True):
+            if source in asked:
+                found.setdefault(source, number)
+        return found
 
     def add(self, entries: Entries, *, rebuild: bool = True) -> np.ndarray:
         with self._change() as manifest:

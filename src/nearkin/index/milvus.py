@@ -400,12 +400,13 @@ class MilvusIndex(VectorIndex):
                 answers.append(Answer(tuple(kept[:k]), self._about["kind"] == "FLAT"))
         return answers
 
-    def known_sources(self, sources: Sequence[str]) -> set[str]:
-        found = set[str]()
+    def known_sources(self, sources: Sequence[str]) -> dict[str, int]:
+        found = dict[str, int]()
         for start in range(0, len(sources), SOURCES):
             listed = ", ".join(quoted(source) for source in sources[start : start + SOURCES])
-            rows = self.client.call("query", self.name, filter=f"source in [{listed}]", output_fields=["source"], limit=MOST)
-            found |= {str(row["source"]) for row in rows}
+            rows = self.client.call("query", self.name, filter=f"source in [{listed}]", output_fields=["id", "source"], limit=MOST)
+            for row in sorted(rows, key=lambda one: int(one["id"])):
+                found.setdefault(str(row["source"]), int(row["id"]))
         return found
 
     def _hits(self, queries: np.ndarray, k: int, chosen: str) -> list[list[Hit]]:

@@ -15,11 +15,12 @@ from torch import Tensor
 from nearkin.compose.outcome import Reduction
 from nearkin.compose.points import Points
 from nearkin.compose.value_checks import define_operator
-from nearkin.objectives.recorded import MOST_POINTS, above_autograd, packed, step_of
+from nearkin.objectives.recorded import above_autograd, packed, step_of
 
 if TYPE_CHECKING:
     from nearkin.objectives.objective import Objective
 
+MOST_POINTS = 4096  # above, the arithmetic takes longer than the launches, and what is traced saves memory
 DEVICES = frozenset(["cuda"])  # where a step waits for the host
 MORE = 2  # numbers beside the weights among the counts: active and clamped
 
@@ -39,7 +40,7 @@ def takes(embeddings: Any, labels: Any, ids: Any, references: Points | None, red
     if not isinstance(embeddings, Tensor) or embeddings.device.type not in DEVICES or embeddings.ndim != 2 or references is not None:
         return False
     if (
-        torch.compiler.is_exporting()
+        torch.compiler._is_exporting_flag  # traced by torch 2.11, `is_exporting()` is always True
         or not torch.is_grad_enabled()
         or not embeddings.requires_grad
         or embeddings.shape[0] > MOST_POINTS

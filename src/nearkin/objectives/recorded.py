@@ -1,10 +1,10 @@
 """Everyday batches on CUDA: loss and gradient of an objective as one launch, recorded as a CUDA graph.
 
-With up to a few thousand points an objective launches dozens of kernels of microseconds each, and the host takes most of the time. The
-third call with the same shapes and the same settings is recorded; later ones copy their inputs in, replay, and copy the results out:
-nothing of the caller is ever overwritten. The gradient is computed with the loss, whose own upstream gradient is a number that it is
-multiplied by. A step is recorded only if everything it depends on is known: tensors by their address, settings by their value. An
-objective with a part whose settings could change unseen is evaluated as it is.
+With up to a few thousand points an objective launches dozens of kernels of microseconds each, and the host takes most of the time; with
+16,384 points still half of it. The third call with the same shapes and the same settings is recorded; later ones copy their inputs in,
+replay, and copy the results out: nothing of the caller is ever overwritten. The gradient is computed with the loss, whose own upstream
+gradient is a number that it is multiplied by. A step is recorded only if everything it depends on is known: tensors by their address,
+settings by their value. An objective with a part whose settings could change unseen is evaluated as it is.
 """
 
 from collections import OrderedDict
@@ -26,8 +26,8 @@ from nearkin.kernels.cuda_graphs import Launch, Tensors, paused
 if TYPE_CHECKING:
     from nearkin.objectives.objective import Objective
 
-MOST_POINTS = 4096  # above, the arithmetic takes longer than the launches
-MOST_BYTES = 2**29  # that one recording may keep
+MOST_POINTS = 1 << 16  # above, the arithmetic takes far longer than the launches
+MOST_BYTES, MOST_SHARE = 1 << 30, 1 / 16  # of memory, and of the device's, that the recordings of an objective may keep
 KEPT, MOST_CAPTURES = 8, 32  # recordings of an objective at a time, and ever: batches of always other sizes are not worth recording
 NOT_SETTINGS = frozenset([*vars(nn.Module()), "_counts", "_unmoved", "_number"])
 
@@ -89,7 +89,8 @@ class _Recordings:
         elif known == 2:
             known = self._captured(objective, batch, reduction)
         self.seen[key] = known
-        while len(self.seen) > KEPT:
+        room = _room(batch.embeddings)
+        while len(self.seen) > KEPT or sum(step.bytes for step in self.seen.values() if isinstance(step, _Step)) > room:
             self.seen.popitem(last=False)
         if not isinstance(known, _Step):
             return None
@@ -100,12 +101,16 @@ class _Recordings:
         if self.captures >= MOST_CAPTURES:
             return None
         self.captures += 1
-        before = torch.cuda.memory_reserved()
         try:
             step = _Step(objective, batch, reduction)
         except RuntimeError:  # no memory, or an operator that cannot be recorded: evaluated as it is, which says what is wrong
             return None
-        return step if torch.cuda.memory_reserved() - before <= MOST_BYTES else None
+        return step if step.bytes <= _room(batch.embeddings) else None
+
+
+def _room(x: Tensor) -> int:
+    """Bytes that the recordings of one objective may keep on the device of its batch."""
+    return min(MOST_BYTES, int(MOST_SHARE * torch.cuda.get_device_properties(x.device).total_memory))
 
 
 def _same(known: list[Any], now: list[Any]) -> bool:
@@ -212,7 +217,10 @@ class _Step:
         with above_autograd():
             with paused():
                 compute(batch)  # warms up: kernels must be compiled before they are recorded
+            torch.cuda.empty_cache()  # as recording does, so that the difference is what the recording takes
+            before = torch.cuda.memory_reserved(batch.embeddings.device)
             self.launch = Launch(compute, batch)
+            self.bytes = torch.cuda.memory_reserved(batch.embeddings.device) - before
         self._loss, self._counts, numbers, *self._gradients = self.launch.results
         self.counts = self._counts
         self.sender = Sender([check.words() for check in checks], numbers) if checks else None

@@ -29,6 +29,7 @@ from nearkin.report.subject import UNKNOWN, Side, Subject
 
 MOST_PAIRS = 1_000_000_000  # pairs of images that are compared at most, which takes minutes
 NAMED = 3  # pairs of near-duplicates listed in a sentence
+MANY_UNKNOWN = 0.2  # share of points without a class above which figures of the others may mislead
 COLLAPSED = 0.1  # effective rank over dimensions below which most of the embedding is unused
 
 
@@ -61,10 +62,13 @@ def inspect(subject: Subject, effective_rank: float, report: Report | None = Non
 
 
 def _left_out(side: Side) -> Finding:
-    """Points that were left out; damaged ones need attention, those of unknown class do not."""
-    listed = ", ".join(f"{count:,} {reason}" for reason, count in side.left_out.items())
-    fix = "Repair or remove the damaged files." if set(side.left_out) - {UNKNOWN} else ""
-    return Finding(f"Points left out of the {side.name}", "look" if fix else "fine", f"{listed}.", fix)
+    """Points that were left out; damaged ones need attention, those of unknown class only if they are many."""
+    listed = ", ".join(f"{count:,} ({reason})" for reason, count in side.left_out.items())
+    whole = len(side) + sum(side.left_out.values())
+    fixes = ["Repair or remove the damaged files."] if set(side.left_out) - {UNKNOWN} else []
+    if side.left_out.get(UNKNOWN, 0) > MANY_UNKNOWN * whole:
+        fixes.append("The figures are those of the labeled points only; label more of the others (`nearkin pick` says which).")
+    return Finding(f"Points left out of the {side.name}", "look" if fixes else "fine", f"{listed} of {whole:,} points.", " ".join(fixes))
 
 
 def _contents(subject: Subject, sanity: Sanity) -> None:

@@ -1,13 +1,15 @@
 """Arrays: images or vectors with their labels, in a .npz or .npy file or in memory.
 
-    x, images or vectors     uint8 (n, h, w), (n, h, w, c), (n, c, h, w), or any numbers (n, d)
+    x, images or vectors     (or embeddings, features) uint8 (n, h, w), (n, h, w, c), (n, c, h, w), or any numbers (n, d)
     y                        whole numbers or names: classes (-1 or '': unknown); other numbers: targets; bool (n, C): sets
     labels, targets, sets    the same, by name
+    sources, id              what each point is called
     classes, split, groups   names of the class numbers; train, validation or test; which points belong together
 
 Pickles are never read: an array of Python objects is an error.
 """
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,10 @@ from nearkin.data.progress import few, warn
 from nearkin.data.sources.options import ReadOptions
 
 ARRAY_SUFFIXES = (".npz", ".npy")
-INPUTS = ("x", "images", "vectors")
-KNOWN = (*INPUTS, "y", "labels", "targets", "sets", "classes", "target_names", "split", "groups")
+VECTORS = ("embedding", "embeddings", "vector", "vectors", "features", "emb", "x")  # of several, the first
+INPUTS = ("x", "images", "vectors", *(name for name in VECTORS if name not in ("x", "vectors")))
+NAMES = ("sources", "id", "ids")
+KNOWN = (*INPUTS, *NAMES, "y", "labels", "targets", "sets", "classes", "target_names", "split", "groups")
 CHANNELS = (1, 3, 4)
 Arrays = Mapping[str, Any] | Sequence[Any] | np.ndarray | Tensor
 
@@ -43,11 +47,13 @@ def open_arrays(arrays: Arrays, options: ReadOptions, *, name: str = "arrays", w
     names = [key for key in INPUTS if key in found]
     if len(names) != 1:
         held = few(sorted(found)) or "nothing"
-        raise ValueError(f"{where} must hold exactly one of {', '.join(INPUTS)}, but hold {held}; name the array of images or vectors x")
+        raise ValueError(
+            f"{where} must hold exactly one of x, images, vectors and embeddings, but hold {held}; name the array of images or vectors x"
+        )
     inputs = _inputs(found[names[0]], names[0], where)
     if inputs.ndim == 4:
         inputs = options.fit(inputs)
-    return Dataset(name, inputs, sources=[f"{where} row {row}" for row in range(len(inputs))], **_labels(found, len(inputs), where))
+    return Dataset(name, inputs, sources=_sources(found, len(inputs), where), **_labels(found, len(inputs), where))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -68,6 +74,31 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} is damaged or not a NumPy file ({error}); save it again with np.savez") from None
 
 
+def array_heads(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The shape of every array of a file and the kind of its values, without reading these."""
+    heads = {}
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as held:
+                for name in held.namelist():
+                    with held.open(name) as file:
+                        heads[name.removesuffix(".npy")] = _head(file)
+        else:
+            with path.open("rb") as file:
+                heads["x"] = _head(file)
+    except (ValueError, OSError, zipfile.BadZipFile, SyntaxError):
+        read_arrays(path)  # which names what is wrong with it
+        raise
+    return heads
+
+
+def _head(file: Any) -> tuple[tuple[int, ...], str]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, kind = read(file)
+    return tuple(shape), str(kind.kind)
+
+
 def _named(arrays: Arrays) -> dict[str, Any]:
     if isinstance(arrays, Mapping):
         return dict(arrays)
@@ -76,6 +107,12 @@ def _named(arrays: Arrays) -> dict[str, Any]:
     if len(arrays) == 2:
         return {"x": arrays[0], "y": arrays[1]}
     raise ValueError(f"what has {len(arrays)} members; pass x, a pair (x, y), or a mapping with x, labels, split and so on")
+
+
+def _sources(found: Mapping[str, np.ndarray], n: int, where: str) -> list[str]:
+    """What each point is called: its source or id, if these are all different, or its row."""
+    names = next((found[key].astype(np.str_).tolist() for key in NAMES if key in found and found[key].shape == (n,)), [])
+    return names if len(set(names)) == n else [f"{where} row {row}" for row in range(n)]
 
 
 def _array(key: str, value: Any) -> np.ndarray:
@@ -88,7 +125,7 @@ def _array(key: str, value: Any) -> np.ndarray:
 def _inputs(array: np.ndarray, key: str, where: str) -> Tensor:
     if 0 in array.shape:
         raise ValueError(f"{where}: {key} has shape {array.shape}, so that there are no points; give at least one, with a number")
-    if array.dtype == np.uint8 and array.ndim in (3, 4) and key != "vectors":
+    if array.dtype == np.uint8 and array.ndim in (3, 4) and key in ("x", "images"):
         return torch.from_numpy(np.ascontiguousarray(_channels_first(array, key, where)))
     if array.ndim == 2 and array.dtype.kind in "fiu" and key != "images":
         return torch.from_numpy(_finite(array, key, where))
@@ -145,14 +182,26 @@ def _labels(found: Mapping[str, np.ndarray], n: int, where: str) -> dict[str, An
 
 
 def _classes(labels: np.ndarray, classes: list[str] | None) -> tuple[Tensor, tuple[str, ...]]:
-    """Class numbers, -1 for missing labels: an empty name, or -1 if there are two other classes (of -1 and +1 both are classes)."""
-    missing = labels == ("" if labels.dtype.kind in "US" else -1)
-    if not missing.any() or missing.all() or (labels.dtype.kind not in "US" and len(np.unique(labels)) < 3):
+    """Class numbers, -1 for missing labels."""
+    missing = _missing(labels)
+    if not missing.any():
         return class_numbers(labels, classes)
     if classes is None:
         return partly_numbered(labels, missing)
     numbers, names = class_numbers(np.where(missing, 0, labels), classes)
     return torch.where(torch.from_numpy(missing), -1, numbers), names
+
+
+def _missing(labels: np.ndarray) -> np.ndarray:
+    """Where a label is missing: an empty name, or -1 if there are two other classes (of -1 and +1 both are classes)."""
+    missing = labels == ("" if labels.dtype.kind in "US" else -1)
+    few_classes = labels.dtype.kind not in "US" and len(np.unique(labels)) < 3
+    return missing & ~(missing.all() | few_classes)
+
+
+def with_unknown(labels: np.ndarray) -> np.ndarray:
+    """Class numbers (n,) as names, "" where a class is unknown."""
+    return np.where(_missing(labels), "", labels.astype(np.str_))
 
 
 def _kind(y: np.ndarray) -> str:

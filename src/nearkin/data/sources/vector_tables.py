@@ -12,12 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from nearkin.data.progress import few
-from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
+from nearkin.data.sources.arrays import ARRAY_SUFFIXES, VECTORS, array_heads, read_arrays, with_unknown
 
 VECTOR_SUFFIXES = (".parquet", *ARRAY_SUFFIXES)
 MOST_COLUMNS = 100  # of metadata; with more, name those to keep
 PART = 65_536  # rows read at a time
-VECTORS = ("embedding", "embeddings", "vector", "vectors", "features", "emb", "x")
 USUAL = {
     "label": ("label", "labels", "class", "y"),
     "id": ("id", "ids"),
@@ -91,6 +90,14 @@ def holds_vectors(path: Path, paths: str = "path") -> bool:
     return paths not in kinds and list(kinds.values()).count("vector") == 1
 
 
+def holds_vector_array(path: Path) -> bool:
+    """Whether an array file holds vectors (n, d), by a usual name or alone; only the heads of its arrays are read."""
+    if path.suffix.lower() not in ARRAY_SUFFIXES:
+        return False
+    shapes = {name: shape for name, (shape, kind) in array_heads(path).items() if kind in "fiu"}
+    return any(len(shapes.get(name, ())) == 2 for name in VECTORS)
+
+
 def read_vector_table(what: Any, columns: VectorColumns, where: str) -> Table:
     """Read a file, an array, a tensor, a frame or a mapping of names to columns; `where` names it in messages."""
     if isinstance(what, Path):
@@ -141,6 +148,9 @@ def _npz_columns(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if numbers.max(initial=0) >= len(names):
             raise ValueError(f"labels holds {numbers.max()}, but classes has {len(names)} names; labels are positions in classes")
         found["labels"] = np.where(numbers < 0, "", names[numbers.clip(0)].astype(np.str_))
+    for name in USUAL["label"]:
+        if name in found and found[name].ndim == 1 and found[name].dtype.kind in "iu":
+            found[name] = with_unknown(found[name])
     if "sets" in found:
         names = arrays.get("classes", np.arange(found["sets"].shape[1])).astype(np.str_)
         found["labels"] = _objects([names[row.astype(np.bool_)].tolist() for row in found.pop("sets")])

@@ -248,11 +248,18 @@ def _dataset(
     kept = set(columns.keep) if columns.keep is not None else None
     text = role["text"]
     shown = {
-        (f"{one} (given)" if one in OWN_NAMES else one): [_cell(cell) for cell in values]
+        _column_name(one, text): [_cell(cell) for cell in values]
         for one, values in left.items()
         if kept is None or one in kept or one == text
     }
     return Dataset(name, vectors, sources=sources, columns=shown, pictures=pictures, **known)
+
+
+def _column_name(name: str, text: str | None) -> str:
+    """What a column is called in the index: text for the texts that are shown; names that mean something there are changed."""
+    if name == text:
+        return "text"
+    return f"{name} (given)" if name in OWN_NAMES or (name == "text" and text) else name
 
 
 def _cell(value: Any) -> Any:

@@ -121,7 +121,7 @@ def _lists(lists: Lists, table: PointTable) -> dict[str, Any]:
 
 def _texts(table: PointTable) -> list[str] | None:
     """The beginning of every text, if the points are texts and not too many; the whole of a text comes with its neighbors."""
-    if len(table) > MOST_TEXTS or "text" not in table.metadata[0]:
+    if len(table) > MOST_TEXTS or not any("text" in row for row in table.metadata):
         return None
     return [str(row.get("text", ""))[:BEGINNING] for row in table.metadata]
 
