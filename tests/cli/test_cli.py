@@ -57,7 +57,7 @@ MISTAKES += [
 )
 def test_nothing_heavy_is_imported_before_a_verb_runs(arguments: list[str]) -> None:
     code = (
-        "import sys\nfrom nearkin.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "import sys\nfrom nearkin import cli\ntry: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "print(sorted({'torch', 'numpy', 'sklearn', 'rich', 'matplotlib', 'jinja2'} & set(sys.modules)), file=sys.stderr)"
     )
     done = child(*arguments, program=("-c", code))
