@@ -63,7 +63,7 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Baseline
     started = time.perf_counter()
     yield from frozen_rows(subject, report)
     labels = None if subject.references.points.labels is None else subject.references.points.labels.cpu().numpy()
-    references, queries = _inputs(subject, subject.references), _inputs(subject, subject.queries)
+    references, queries = _columns(subject, _inputs(subject, subject.references), _inputs(subject, subject.queries))
     fitted = _rows(len(references))
     part = f"fitted on {len(fitted):,} of {len(references):,} references" if len(fitted) < len(references) else ""
     for name, maker, note in _methods(subject, references.shape[1], len(fitted)):
@@ -169,12 +169,13 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     raw = {"images": "raw pixels", "texts": "hashed words"}.get(subject.queries.data.kind, "raw inputs")
     by_cosine = subject.model.about["metric"] == "cosine"  # for vectors of length 1 Euclidean distance ranks as cosine does
     wide = min(WIDE, inputs, points - 1)
+    note = "" if _categories(subject) is None else "columns standardized, categories one-hot"
 
     def narrowed(last: Any) -> Any:
         return make_pipeline(PCA(wide, random_state=SEED), last) if inputs > WIDE and wide > dimension else last
 
     methods: list[tuple[str, Callable[[], Any], str]] = [
-        (raw, lambda: None, ""),
+        (raw, lambda: None, note),
         *([(HISTOGRAM, lambda: FunctionTransformer(_colors(subject)), "")] if _is_color(subject) else []),
         *([(f"{raw}, centered", lambda: make_pipeline(StandardScaler(with_std=False), Normalizer()), "by cosine")] if by_cosine else []),
         ("PCA", lambda: PCA(dimension, random_state=SEED), ""),
@@ -255,6 +256,30 @@ def _inputs(subject: Subject, side: Side) -> np.ndarray:
     ).numpy()
 
 
+def _columns(subject: Subject, references: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a table as linear maps can use them: standardized by the references, at the mean where missing; one-hot categories."""
+    counts = _categories(subject)
+    if counts is None:
+        return references, queries
+    p = references.shape[1] - len(counts)
+    numbers = np.ma.masked_invalid(references[:, :p].astype(np.float64))
+    mean, spread = numbers.mean(0).filled(0.0), numbers.std(0).filled(0.0)
+    spread[spread == 0] = 1.0
+
+    def plain(rows: np.ndarray) -> np.ndarray:
+        codes = rows[:, p:].astype(np.int64)
+        hot = [codes[:, [at]] == np.arange(count) for at, count in enumerate(counts)]
+        return np.concatenate([np.nan_to_num((rows[:, :p] - mean) / spread, nan=0.0), *hot], 1).astype(np.float32)
+
+    return plain(references), plain(queries)
+
+
+def _categories(subject: Subject) -> list[int] | None:
+    """The number of categories of each of the last columns, for rows of a table."""
+    about = subject.model.about
+    return None if about.get("table") is None else list(about["network"]["options"]["categories"])
+
+
 def _small(inputs: Tensor) -> Tensor:
     """Images with sides of at most SIDE, the mean over what falls into a pixel; vectors unchanged."""
     if inputs.ndim != 4 or max(inputs.shape[2:]) <= SIDE:
@@ -264,6 +289,9 @@ def _small(inputs: Tensor) -> Tensor:
 
 def _numbers(subject: Subject) -> int:
     """Numbers of one input as the baselines see it."""
+    counts = _categories(subject)
+    if counts is not None:
+        return int(subject.model.about["shape"][0]) - len(counts) + sum(counts)
     shape = [HASHED] if subject.model.reads_texts else subject.model.about["shape"]
     return shape[0] * min(shape[1], SIDE) * min(shape[2], SIDE) if len(shape) == 3 else int(torch.Size(shape).numel())
 

@@ -169,8 +169,9 @@ def _lengths(subject: Subject, sanity: Sanity) -> None:
 
 def _centers(subject: Subject, sanity: Sanity) -> None:
     fed, made = subject.references.off_center, off_center(subject.references.points.embeddings)
+    inputs = ("Uncentered inputs", fed, "Standardize them: preprocess.name=standardize for images; vectors before you pass them.")
     for name, ratio, fix in (
-        ("Uncentered inputs", fed, "Standardize them: preprocess.name=standardize for images; vectors before you pass them."),
+        *([inputs] if subject.queries.data.table is None else []),  # the network of a table scales its columns itself
         (
             "Uncentered embeddings",
             made,
