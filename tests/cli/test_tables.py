@@ -191,7 +191,7 @@ def test_numbers_to_predict_are_recognized(tmp_path: Path, capsys: pytest.Captur
         ("a,label", ["1,x", "1,y"], "no column is left to learn from: a (the same value in every row)"),
         ("a,label", [",x", ",y"], "a (every cell is missing)"),
         ("a,label", ["1.5,x", "2,x"], "has one class only (x)"),
-        ("a,label", ["1,x", "2,y,z"], "line 3 has 3 cells, and the header has 2"),
+        ("a,label", ["1,x", "2,y,z"], "line 3 has 3 cells, and the header (a, label) has 2"),
         ("a,label", [f'"{at},5",{"xy"[at % 2]}' for at in range(30)], "holds numbers with decimal commas"),
         ("t,label", [f'"this is a long text about {at}",{"xy"[at % 2]}' for at in range(30)], "column 't' holds free text"),
         ("a,target", ["1,inf", "2,3"], "holds infinity"),

@@ -169,7 +169,7 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     raw = {"images": "raw pixels", "texts": "hashed words"}.get(subject.queries.data.kind, "raw inputs")
     by_cosine = subject.model.about["metric"] == "cosine"  # for vectors of length 1 Euclidean distance ranks as cosine does
     wide = min(WIDE, inputs, points - 1)
-    note = "" if _categories(subject) is None else "columns standardized, categories one-hot"
+    note = "" if subject.references.data.table is None else "columns standardized, categories one-hot"
 
     def narrowed(last: Any) -> Any:
         return make_pipeline(PCA(wide, random_state=SEED), last) if inputs > WIDE and wide > dimension else last
@@ -257,27 +257,9 @@ def _inputs(subject: Subject, side: Side) -> np.ndarray:
 
 
 def _columns(subject: Subject, references: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a table as linear maps can use them: standardized by the references, at the mean where missing; one-hot categories."""
-    counts = _categories(subject)
-    if counts is None:
-        return references, queries
-    p = references.shape[1] - len(counts)
-    numbers = np.ma.masked_invalid(references[:, :p].astype(np.float64))
-    mean, spread = numbers.mean(0).filled(0.0), numbers.std(0).filled(0.0)
-    spread[spread == 0] = 1.0
-
-    def plain(rows: np.ndarray) -> np.ndarray:
-        codes = rows[:, p:].astype(np.int64)
-        hot = [codes[:, [at]] == np.arange(count) for at, count in enumerate(counts)]
-        return np.concatenate([np.nan_to_num((rows[:, :p] - mean) / spread, nan=0.0), *hot], 1).astype(np.float32)
-
-    return plain(references), plain(queries)
-
-
-def _categories(subject: Subject) -> list[int] | None:
-    """The number of categories of each of the last columns, for rows of a table."""
-    about = subject.model.about
-    return None if about.get("table") is None else list(about["network"]["options"]["categories"])
+    """The inputs; rows of a table with their columns standardized by the references."""
+    table = subject.references.data.table
+    return (references, queries) if table is None else (table.standardized(references, references), table.standardized(queries, references))
 
 
 def _small(inputs: Tensor) -> Tensor:
@@ -289,9 +271,8 @@ def _small(inputs: Tensor) -> Tensor:
 
 def _numbers(subject: Subject) -> int:
     """Numbers of one input as the baselines see it."""
-    counts = _categories(subject)
-    if counts is not None:
-        return int(subject.model.about["shape"][0]) - len(counts) + sum(counts)
+    if subject.references.data.table is not None:
+        return subject.references.data.table.width
     shape = [HASHED] if subject.model.reads_texts else subject.model.about["shape"]
     return shape[0] * min(shape[1], SIDE) * min(shape[2], SIDE) if len(shape) == 3 else int(torch.Size(shape).numel())
 
