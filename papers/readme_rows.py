@@ -40,8 +40,8 @@ def readme_rows(results: Path, link: str = "docs/papers") -> str:
 
 
 def readme_contests(results: Path, link: str = "docs/papers") -> str:
-    """What was measured beside the papers: tables against boosting, an encoder tuned for unseen classes."""
-    return "\n".join([*_tables(results, link), *_tuning(results, link)])
+    """What was measured beside the papers: tables against boosting, encoders tuned for unseen classes and with few labels."""
+    return "\n".join([*_tables(results, link), *_tuning(results, link), *_texts(results, link)])
 
 
 def _tables(results: Path, link: str) -> list[str]:
@@ -80,6 +80,26 @@ def _tuning(results: Path, link: str) -> list[str]:
         f"- **Photos of classes that training did not see**: MobileNetV2 tuned on the first 100 kinds of birds of CUB finds another image"
         f" of the same kind first for {mean(found):.1f} ± {stdev(found):.1f} % of the images of the other 100 kinds; untouched {before:.1f}"
         f" % ({len(found)} seeds). [How it was chosen]({link}/tuning.md)."
+    ]
+
+
+def _texts(results: Path, link: str) -> list[str]:
+    if not (results / "texts.json").exists():
+        return []
+    saved = json.loads((results / "texts.json").read_text(encoding="utf-8"))
+    counts, seeds = (8, 16, 64), (0, 1, 2)
+
+    def accuracy(method: str) -> str:
+        of = {labels: [saved[f"{labels}/{method}/{seed}"]["scores"]["accuracy"] for seed in seeds] for labels in counts}
+        return ", ".join(f"{100 * mean(some):.1f}" for some in of.values())
+
+    if any(f"{labels}/{method}/{seed}" not in saved for labels in counts for method in ("tuned", "SetFit") for seed in seeds):
+        return []
+    times = saved["64/SetFit/0"]["passes"] / saved["64/tuned/0"]["passes"]
+    return [
+        f"- **Texts with few labels**: all-MiniLM-L6-v2 tuned on {', '.join(map(str, counts))} texts of each of 20 newsgroups is right for"
+        f" {accuracy('tuned')} % of the test texts; untouched {accuracy('frozen')}; SetFit, which passes {times:.1f} times as many texts"
+        f" through the encoder, {accuracy('SetFit')} ({len(seeds)} seeds). [The protocol]({link}/texts.md)."
     ]
 
 

@@ -114,6 +114,37 @@ def test_labels_of_vectors_are_a_table_of_their_own_and_texts_are_in_the_tables(
     assert "2 of 2 rows have no label yet" in capsys.readouterr().err  # what was not filled in is picked again
 
 
+def test_vectors_are_judged_as_explore_has_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    held = np.load(vectors(tmp_path))
+    np.savez("docs.npz", vectors=held["x"], sku=[f"de/{row}" for row in range(120)], body=["words"] * 120, kind=held["y"])
+    assert main(["clean", "docs.npz"]) == 0
+    assert "There are no classes, so no label was judged; name their column with --label" in capsys.readouterr().out
+    how = ["--label-column", "kind", "--id-column", "sku", "--text-column", "body"]
+    assert main(["explore", "docs.npz", *how, "--no-serve", "--no-evaluation"]) == 0
+    capsys.readouterr()
+    assert main(["clean", "docs.npz"]) == 0
+    source, table = tmp_path / "docs.npz", "runs/docs-clean/problems.csv"
+    command = f"nearkin explore {source} {' '.join(how)}"
+    said = capsys.readouterr().out
+    assert f"{command} --labels {table} --replace" in said and "nearkin train" not in said
+    row = rows_of(Path(table))[0]
+    assert (row["path"], row["label"], row["suggested"], row["text"]) == ("de/7", "cat", "bee", "words")
+    Path(table).write_text(Path(table).read_text().replace("cat,bee,,label", "cat,bee,x,label"))
+    assert main(["explore", "docs.npz", *how, "--labels", table, "--replace", "--no-serve", "--no-evaluation"]) == 0
+    capsys.readouterr()
+    assert main(["clean", "docs.nearkin", "--out", "runs/docs-clean"]) == 1  # the table of the file, which names other data
+    assert main(["clean", "docs.nearkin"]) == 0  # the corrections that the folder was made with come again
+    assert f"{command} --labels {tmp_path / table} --labels docs.nearkin/clean/problems.csv --replace" in capsys.readouterr().out
+    assert "label" not in {one["kind"] for one in rows_of(Path("docs.nearkin/clean/problems.csv"))}
+    assert main(["clean", "docs.npz", "--label", "kind", "--id-column", "sku", "--out", "other"]) == 0  # or as options say
+    assert (
+        f"explore docs.npz --label-column kind --id-column sku --labels {Path('other/problems.csv')} --replace" in capsys.readouterr().out
+    )
+
+
 def test_picks_of_image_files_are_labeled_and_picked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out = tmp_path / "pictures", tmp_path / "out"
     folder.mkdir()

@@ -258,7 +258,7 @@ def test_many_points_without_a_class_are_warned_of(every, level, tmp_path, monke
     assert main(["evaluate", "v.npz", "--no-pictures"]) == 0
     findings = json.loads((tmp_path / "v.nearkin" / "evaluation.json").read_text())["sanity"]
     [found] = [one for one in findings if one["check"].startswith("Points left out")]
-    assert found["level"] == level and f"{N // every} class not known, of {N} points." in found["found"]
+    assert found["level"] == level and f"{N // every} (class not known) of {N} points." in found["found"]
     assert ("nearkin pick" in found["fix"]) == (level == "look")
 
 

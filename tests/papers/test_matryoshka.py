@@ -28,6 +28,8 @@ def test_rows_are_chosen_without_the_test_part_and_kept(tmp_path: Path, monkeypa
     monkeypatch.setattr(matryoshka, "WEIGHTS", {"equal": (1, 1), "halved": (2, 1)})
     monkeypatch.setattr(matryoshka, "SETS", {"cub": {**matryoshka.SETS["cub"], "batch_size": "32"}})
     monkeypatch.setattr(matryoshka, "RATES", {"cub": ("1e-2",)})
+    monkeypatch.setattr(matryoshka, "TRIED", {"cub": ("equal", "halved")})
+    monkeypatch.setattr(matryoshka, "CUTS", {"cub": 2})
 
     def watched(run: object, folder: Path, *, data: Dataset, **more: object) -> object:
         seen.append((len(data.part("train")), len(data.part("test"))))
@@ -37,13 +39,21 @@ def test_rows_are_chosen_without_the_test_part_and_kept(tmp_path: Path, monkeypa
     words = ["matryoshka", "--sets", "cub", "--features", str(features(tmp_path / "f.npz")), "--seeds", "1", "--epochs", "1"]
     words += ["--device", "cpu", "--out", str(tmp_path / "results")]
     assert main(words) == 0
-    assert seen == [(144, 16), (144, 16), (160, 80), (144, 16), (160, 80), (144, 16), (160, 80)]
+    held_out, whole = [(144, 16)] * 2, [(160, 80)]  # two cuts of the training part, each of which every way is tried on
+    assert seen == 2 * held_out + whole + held_out + whole + held_out + whole
     saved = json.loads((tmp_path / "results" / "matryoshka.json").read_text())
     assert set(saved["cub/prefixes/test/0"]["scores"]) == {"4", "8"} and set(saved["cub/4/test/0"]["scores"]) == {"4"}
     assert saved["cub/8/test/0"]["scores"]["8"] > 0.6
     page = (tmp_path / "papers" / "matryoshka.md").read_text()
     assert "| numbers | trained alone | prefix of 128 | difference |" in page and page.count("\n| ") == 3
-    assert main(words) == 0 and len(seen) == 7  # nothing is trained again
+    assert main(words) == 0 and len(seen) == 11  # nothing is trained again
+    for key, row in saved.items():
+        if key.startswith("cub/prefixes/held out/1e-2 equal"):
+            row["scores"] = {"4": 1.0, "8": 1.0}
+        elif key.startswith("cub/prefixes/test"):
+            row["weights"] = "halved"
+    (tmp_path / "results" / "matryoshka.json").write_text(json.dumps(saved))
+    assert main(words) == 0 and seen[11:] == whole  # of another choice than the one that was made before
 
 
 def test_the_weights_of_prefixes_reach_the_objective() -> None:

@@ -255,7 +255,7 @@ def test_a_table_with_empty_labels_from_the_command_line(tmp_path, capsys):
     assert len(side) == 20 and side.left_out == {"class not known": 40}
     assert cli.main(["evaluate", str(tmp_path / "m"), str(tmp_path / "table.csv"), "--no-pictures", "--device", "cpu"]) == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "40 class not known." in output and "fine Points left out of" in output and "Repair or remove" not in output
+    assert "40 (class not known) of 60 points." in output and "label more of the others" in output and "Repair or remove" not in output
 
 
 def test_identical_images_train_to_something_finite(tmp_path):

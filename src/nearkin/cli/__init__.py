@@ -428,6 +428,9 @@ def _add_unlearned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FOLDER", help="folder to write (default: in the model folder, or in runs/)")
     _add_places(parser)
     _add_verify(parser)
+    group = parser.add_argument_group("for a file of vectors (default: as `nearkin explore` has read it, or the usual names)")
+    for role in ("vector", "id", "text", "split"):
+        group.add_argument(f"--{role}-column", metavar="NAME", help=GIVEN_COLUMNS[role])
 
 
 def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -12,18 +12,20 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from nearkin.cli.given import options_of
 from nearkin.cli.progress import TrainingView
 from nearkin.cli.terminal import Terminal
-from nearkin.cli.unlearned import Unlearned, is_vectors, place_names, texts_of, unlearned
+from nearkin.cli.unlearned import READ, Unlearned, folder_of, is_vectors, place_names, texts_of, unlearned
 from nearkin.data.cells import inert
-from nearkin.data.corrections import labels_and_corrections
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import explain_full_disk, replacing
 from nearkin.evaluate import Problems, clean
+from nearkin.index.given import is_given
 
 SHOWN = 10  # rows of each kind in the terminal
 TABLES = {"clean": "problems", "pick": "picks"}  # of each command, as .csv and .json
 LONGEST = 300  # characters of a text in a table
+TRAINED = {"clean": "cleaned", "pick": "picked"}  # folders that the next command names
 MARKS = ("label", "accept")  # columns that a person fills in
 Row = dict[str, str]
 
@@ -40,7 +42,7 @@ def run(arguments: Namespace) -> int:
     write(out / "problems.csv", text)
     about = {"data": arguments.data, "points": len(found.data), "judged by": found.words, "counts": problems.counts}
     write(out / "problems.json", json.dumps({**about, "notes": problems.notes, "problems": rows}, indent=1) + "\n")
-    _print(arguments, out, problems, vectors=is_vectors(arguments.data))
+    _print(arguments, out, problems, labeled=found.data.supervision == "classes")
     say_kept(kept, out / "problems.csv")
     return 0
 
@@ -146,8 +148,12 @@ def table_of(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _print(arguments: Namespace, out: Path, problems: Problems, *, vectors: bool) -> None:
+def _print(arguments: Namespace, out: Path, problems: Problems, *, labeled: bool) -> None:
     console = Terminal(highlight=False)
+    if not labeled:
+        console.print(
+            "There are no classes, so no label was judged; name their column with --label, or pass --labels FILE.", soft_wrap=True
+        )
     for note in problems.notes:
         console.print(note, markup=False, soft_wrap=True)
     rows = problems.as_rows()
@@ -160,21 +166,32 @@ def _print(arguments: Namespace, out: Path, problems: Problems, *, vectors: bool
     console.print(f"{counts}; all of them are in {out / 'problems.csv'}.", soft_wrap=True, markup=False)
     console.print(
         "Write x into the column accept to take a suggested label, or to leave out a copy or an outlier; or edit a label. Then:\n"
-        + "\n".join(f"  nearkin {command}" for command in _next(arguments, quote(str(out / "problems.csv")), vectors=vectors)),
+        + "\n".join(f"  nearkin {command}" for command in next_commands(arguments, str(out / "problems.csv"))),
         soft_wrap=True,
         markup=False,
     )
 
 
-def _next(arguments: Namespace, table: str, *, vectors: bool) -> list[str]:
+def next_commands(arguments: Namespace, table: str) -> list[str]:
     """The commands that take the table back: training on the data, and a new look at vectors."""
-    model = (Path(arguments.data) / "model.json").exists()
-    source = "DATA" if model else quote(arguments.data)
-    source += "".join(f" --{name} {quote(getattr(arguments, name))}" for name in ("text", "label") if getattr(arguments, name))
-    labels, earlier = labels_and_corrections(arguments.labels or ()) if vectors else (None, [])
-    commands = [] if labels or earlier else [f"train {source} --labels {table} --out runs/cleaned"]
-    if vectors:
-        column = f" --label-column {quote(arguments.label)}" if arguments.label else ""
-        before = "".join(f" --labels {quote(one)}" for one in arguments.labels or ())
-        commands.append(f"explore {quote(arguments.data)}{column}{before} --labels {table} --replace")
-    return commands
+    folder = folder_of(arguments)
+    if folder is not None and is_given(folder):
+        again = options_of(folder, without=table)
+        return [] if again is None else [_words("explore", *again, *_tables(arguments), "--labels", table, "--replace")]
+    source = "DATA" if folder is not None else arguments.data
+    named = [word for name in ("text", "label") if getattr(arguments, name) for word in (f"--{name}", getattr(arguments, name))]
+    commands = [_words("train", source, *named, "--labels", table, "--out", f"runs/{TRAINED[arguments.verb]}")]
+    if folder is not None or arguments.text or not is_vectors(source):
+        return commands
+    columns = {"--label-column": arguments.label} | {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in READ}
+    read = [word for name, value in columns.items() if value for word in (name, value)]
+    explore = _words("explore", source, *read, *_tables(arguments), "--labels", table, "--replace")
+    return [explore] if arguments.labels or read[2 * bool(arguments.label) :] else [*commands, explore]  # which train cannot read
+
+
+def _tables(arguments: Namespace) -> list[str]:
+    return [word for name in arguments.labels or () for word in ("--labels", name)]
+
+
+def _words(*words: str) -> str:
+    return " ".join(map(quote, words))

@@ -29,7 +29,7 @@ def check_arguments(arguments: Namespace) -> None:
 
 def open_given(arguments: Namespace) -> None:
     """Put the folder that is made of a file of vectors in the place of the file; for a model folder nothing is done."""
-    if not hasattr(arguments, "vector_column"):
+    if not hasattr(arguments, "image_column"):
         return
     path = Path(arguments.folder)
     sharded = (path / "shards.json").exists() and not (path / "model.json").exists()

@@ -8,7 +8,7 @@ from nearkin.cli.early_checks import GIVEN_OPTIONS, GIVEN_ROLES
 from nearkin.cli.progress import note
 from nearkin.data.corrections import labels_and_corrections
 from nearkin.data.sources.vector_tables import VectorColumns
-from nearkin.index.given import index_vectors, made_from, source_of
+from nearkin.index.given import index_vectors, made_from, made_with, source_of
 
 SUFFIX = ".nearkin"
 
@@ -56,6 +56,30 @@ def _beside(source: Path) -> Path:
     held = f"the vectors of {made_of[plain]}" if made_of[plain] else "something else"
     note(f"{plain} holds {held}, so these vectors go to {long}")
     return long
+
+
+def made_already(source: Path) -> Path | None:
+    """The folder beside a file of vectors that was made from it as it is now, with any options."""
+    place = source.resolve()
+    found = (folder for folder in (place.with_suffix(SUFFIX), place.with_name(place.name + SUFFIX)) if made_from(folder, source))
+    return next(found, None)
+
+
+def options_of(folder: Path, without: str) -> list[str] | None:
+    """The words of `nearkin explore` that make a folder again, without one table of labels; None if its vectors were in memory."""
+    made = made_with(folder)
+    if not made:
+        return None
+    columns = made["columns"] or {}
+    named = {f"{role}-column": columns.get(role) for role in GIVEN_ROLES}
+    named |= {"target-columns": ",".join(columns.get("targets") or ()), "columns": ",".join(columns.get("keep") or ())}
+    named |= {"images": made["images"], "metric": made["metric"]}
+    tables = [made["labels"], *made["corrections"]]
+    options = [
+        *((name, value) for name, value in named.items() if value),
+        *(("labels", table) for table in tables if table not in (None, os.path.abspath(without))),
+    ]
+    return [made["source"], *(word for name, value in options for word in (f"--{name}", value))]
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

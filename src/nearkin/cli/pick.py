@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from typing import Any
 
-from nearkin.cli.clean import carried, csv_of, output_folder, say_kept, table_of, with_texts, write
+from nearkin.cli.clean import carried, csv_of, next_commands, output_folder, say_kept, table_of, with_texts, write
 from nearkin.cli.progress import TrainingView
 from nearkin.cli.terminal import Terminal
 from nearkin.cli.unlearned import Unlearned, place_names, unlearned
@@ -27,7 +27,8 @@ def run(arguments: Namespace) -> int:
     console.print(table_of([name for name in ("path", "text", "reason") if name in rows[0]], rows[:SHOWN]))
     console.print(
         f"{len(rows):,} points to label are in {out / 'picks.csv'}. Fill in the column label, then pass the file as --labels to "
-        "`nearkin pick` for the next points, or to `nearkin train`.",
+        "`nearkin pick` for the next points, or run:\n"
+        + "\n".join(f"  nearkin {command}" for command in next_commands(arguments, str(out / "picks.csv"))),
         soft_wrap=True,
         markup=False,
     )

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from nearkin import data as sources
 from nearkin.cli.evaluation_data import whole_data
+from nearkin.cli.given import made_already
 from nearkin.cli.progress import TrainingView
 from nearkin.compose.affinity import Affinity, cosine
 from nearkin.data.corrections import corrected, labels_and_corrections
@@ -34,6 +35,7 @@ from nearkin.train.encoder import are_photographs
 from nearkin.train.features import Featured, facts_of, featured
 from nearkin.train.inputs import Prepare
 
+READ = ("vector_column", "id_column", "text_column", "split_column")  # options for a file of vectors
 OF_TEXTS = ("hf", "sentence-transformers")  # libraries whose encoders read texts
 SIDE = 32  # pixels of images whose own pixels are compared
 COMPONENTS = 100  # principal components of pixels
@@ -51,10 +53,10 @@ class Unlearned(NamedTuple):
 
 def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
     """The data that the arguments name, or those of a model folder with their parts; features are kept in `out`."""
-    folder = Path(arguments.data)
-    if not (folder / "model.json").exists():
+    folder = folder_of(arguments)
+    if folder is None:
         return _embedded(_opened(arguments, view), arguments, out, view)
-    data = whole_data(Namespace(**vars(arguments), folder=arguments.data), folder, view.message)
+    data = whole_data(Namespace(**vars(arguments), folder=str(folder)), folder, view.message)
     data = _corrected(data, arguments.labels or (), view)
     model = load(folder, device=arguments.device, verify=not arguments.no_verify)
     if arguments.encoder is None and model.has_features and "features" in model.about and isinstance(data.inputs, Files | Texts):
@@ -62,6 +64,17 @@ def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
         found = featured(model.network.body, prepare, data, folder, model.about["features"], model.device, view)  # type: ignore[arg-type]
         return _of_features(found, model.about["network"]["name"])
     return _embedded(data, arguments, out, view)
+
+
+def folder_of(arguments: Namespace) -> Path | None:
+    """The model folder that is named, or the one of a file of vectors that explore has made, if no option says how else to read it."""
+    path = Path(arguments.data)
+    if (path / "model.json").exists():
+        return path
+    named = any(getattr(arguments, name) is not None for name in ("text", "label", *READ))
+    if named or not is_vectors(arguments.data) or labels_and_corrections(arguments.labels or ())[0]:
+        return None
+    return made_already(path)
 
 
 def is_vectors(source: str) -> bool:
@@ -75,11 +88,16 @@ def _opened(arguments: Namespace, view: TrainingView) -> Dataset:
     options: dict[str, Any] = {"on_error": "skip", "report": view.message}
     if arguments.text is None and is_vectors(arguments.data):
         labels, corrections = labels_and_corrections(arguments.labels or ())
-        data = open_vectors(arguments.data, labels=labels, columns=VectorColumns(label=arguments.label), **options)
+        data = open_vectors(arguments.data, labels=labels, columns=columns_of(arguments), **options)
         return _corrected(data, corrections, view)
     columns = {"text_column": arguments.text, "label_column": arguments.label}
     data = sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, **columns, **options)
     return _corrected(data, arguments.labels or (), view)
+
+
+def columns_of(arguments: Namespace) -> VectorColumns:
+    """The columns that options name, for vectors."""
+    return VectorColumns(label=arguments.label, **{name.removesuffix("_column"): getattr(arguments, name) for name in READ})
 
 
 def _corrected(data: Dataset, tables: Sequence[str], view: TrainingView) -> Dataset:

@@ -125,10 +125,16 @@ def made_from(folder: Path, source: str | os.PathLike[str]) -> bool:
     """Whether a folder was made from this file of vectors as it is now, with any options."""
     if not (folder / STATE).exists():
         return False
-    state = read_json(folder / STATE, "pass --replace to build the folder again")
+    state = made_with(folder)
     return (
         bool(state) and state["source"] == os.path.abspath(source) and state["files"][os.path.abspath(source)] == _file_state(Path(source))
     )
+
+
+def made_with(folder: Path) -> dict[str, Any]:
+    """What a complete folder was made from, and how: source, labels, corrections, images, metric and columns; {} for vectors in memory."""
+    state: dict[str, Any] = read_json(folder / STATE, "pass --replace to build the folder again")
+    return state
 
 
 def source_of(folder: Path) -> str | None:
@@ -189,7 +195,8 @@ def _state(
     files = {os.path.abspath(name): _file_state(Path(name)) for name in (what, labels, *corrections) if name is not None}
     chosen = None if columns is None else {name: value for name, value in vars(columns).items() if value is not None}
     images = None if images is None else os.path.abspath(images)
-    return {"source": os.path.abspath(what), "files": files, "images": images, "metric": metric, "columns": chosen or None}
+    tables = {"labels": labels and os.path.abspath(labels), "corrections": [os.path.abspath(name) for name in corrections]}
+    return {"source": os.path.abspath(what), "files": files, "images": images, "metric": metric, "columns": chosen or None, **tables}
 
 
 def _file_state(path: Path) -> list[int]:
@@ -212,7 +219,7 @@ def _finished(folder: Path, state: dict[str, Any], replace: bool) -> bool:
         raise FileExistsError(f"{folder} holds {what}; name a new folder with --out (out)")
     if replace or not (folder / STATE).exists():
         return False
-    found = read_json(folder / STATE, "pass --replace to build the folder again")
+    found = made_with(folder)
     if state and found == state:
         return True
     raise FileExistsError(

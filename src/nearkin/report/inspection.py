@@ -63,12 +63,12 @@ def inspect(subject: Subject, effective_rank: float, report: Report | None = Non
 
 def _left_out(side: Side) -> Finding:
     """Points that were left out; damaged ones need attention, those of unknown class only if they are many."""
-    listed = ", ".join(f"{count:,} {reason}" for reason, count in side.left_out.items())
+    listed = ", ".join(f"{count:,} ({reason})" for reason, count in side.left_out.items())
     whole = len(side) + sum(side.left_out.values())
     fixes = ["Repair or remove the damaged files."] if set(side.left_out) - {UNKNOWN} else []
     if side.left_out.get(UNKNOWN, 0) > MANY_UNKNOWN * whole:
         fixes.append("The figures are those of the labeled points only; label more of the others (`nearkin pick` says which).")
-    return Finding(f"Points left out of the {side.name}", "look" if fixes else "fine", f"{listed}, of {whole:,} points.", " ".join(fixes))
+    return Finding(f"Points left out of the {side.name}", "look" if fixes else "fine", f"{listed} of {whole:,} points.", " ".join(fixes))
 
 
 def _contents(subject: Subject, sanity: Sanity) -> None:
