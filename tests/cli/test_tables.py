@@ -140,7 +140,10 @@ def test_search_shows_columns_and_finds_the_row_itself(place: Path, capsys: pyte
 
 
 def test_rows_are_evaluated_and_embedded(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "1-nn" in run(capsys, "evaluate", place / "model", "--no-pictures", "--device", "cpu", "--out", place / "evaluation")
+    pytest.importorskip("matplotlib")
+    said = run(capsys, "evaluate", place / "model", "--compare", "--device", "cpu", "--out", place / "evaluation")
+    assert "1-nn" in said and "columns standardized, categories one-hot" in said and "Uncentered inputs" not in said
+    assert (place / "evaluation" / "report.html").exists()
     assert "160 embeddings of 8 dimensions" in run(capsys, "embed", place / "model", place / "people.csv", "--out", place / "e.npz")
 
 
@@ -205,7 +208,7 @@ def test_numbers_to_predict_are_recognized(tmp_path: Path, capsys: pytest.Captur
         ("a,label", ["1,x", "1,y"], "no column is left to learn from: a (the same value in every row)"),
         ("a,label", [",x", ",y"], "a (every cell is missing)"),
         ("a,label", ["1.5,x", "2,x"], "has one class only (x)"),
-        ("a,label", ["1,x", "2,y,z"], "line 3 has 3 cells, and the header has 2"),
+        ("a,label", ["1,x", "2,y,z"], "line 3 has 3 cells, and the header (a, label) has 2"),
         ("a,label", [f'"{at},5",{"xy"[at % 2]}' for at in range(30)], "holds numbers with decimal commas"),
         ("t,label", [f'"this is a long text about {at}",{"xy"[at % 2]}' for at in range(30)], "column 't' holds free text"),
         ("a,target", ["1,inf", "2,3"], "holds infinity"),

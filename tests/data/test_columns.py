@@ -76,6 +76,8 @@ def test_retyped_columns_are_named() -> None:
         ("age", ["old"] * ROWS, "'age' was a number in training, and now holds 'old'"),
         ("age", [datetime(2020, 1, 1)] * ROWS, "'age' was a number in training, and is now a date"),
         ("job", [1.5] * ROWS, r"'job' was a category in training \(clerk, cook, smith\), and is now a number"),
+        ("age", ["old", "new"] * (ROWS // 2), "now holds 'old', 'new'$"),
+        ("job", ["7", "1,200"] * (ROWS // 2), r"'job' was a category in training \(clerk, cook, smith\), and now holds numbers"),
         ("member", ["perhaps"] * ROWS, "'member' was a boolean in training, and now holds 'perhaps'"),
         ("member", [7] * ROWS, "'member' was a boolean in training, and is now a number"),
         ("since", ["soon"] * ROWS, "'since' was a date in training, and now holds 'soon'"),
@@ -96,6 +98,7 @@ def test_categories_of_whole_numbers_stay_the_same_when_a_cell_is_missing() -> N
     schema = TableSchema.learned(pandas.DataFrame({"zip": pandas.Series([1, 2, 1], dtype="category")}))
     assert kinds(schema) == {"zip": "category"}
     assert schema.encode(pandas.DataFrame({"zip": pandas.Series([2, None], dtype="category")})).categories.tolist() == [[2], [0]]
+    assert schema.encode(pandas.DataFrame({"zip": [9]})).categories.tolist() == [[0]]  # a number like the others, and not seen
 
 
 @pytest.mark.parametrize("dtype", ["object", "string"])

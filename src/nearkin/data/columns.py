@@ -381,7 +381,7 @@ def _numbers(column: Column, cells: Cells) -> list[np.ndarray]:
         parsed = [read(cell) for cell in values[~gone]]
         wrong = [repr(cell) for cell, one in zip(values[~gone], parsed, strict=True) if one is None]
         if wrong:
-            raise ValueError(f"column {column.name!r} was a {column.kind} in training, and now holds {few(wrong)}")
+            raise ValueError(f"column {column.name!r} was a {column.kind} in training, and now holds {few(list(dict.fromkeys(wrong)))}")
         values = _filled(gone, parsed)
     elif said in ("text", "category"):
         values = np.full(len(gone), np.nan)
@@ -402,7 +402,7 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
     if column.kind == "boolean" and said in ("text", "category"):
         wrong = [repr(cell) for cell in values[~gone] if cell.lower() not in BOOLEANS]
         if wrong:
-            raise ValueError(f"column {column.name!r} was a boolean in training, and now holds {few(wrong)}")
+            raise ValueError(f"column {column.name!r} was a boolean in training, and now holds {few(list(dict.fromkeys(wrong)))}")
         texts = [None if cell is None else BOOLEANS[cell.lower()] for cell in values]
     elif column.kind == "boolean":
         if said == "date" or not np.isin(values[~gone], (0.0, 1.0)).all():
@@ -410,12 +410,20 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
         texts = [None if empty else "true" if value else "false" for value, empty in zip(values, gone, strict=True)]
     elif said in ("number", "boolean", "date"):
         texts = [None if empty else _text(value) for value, empty in zip(values.tolist(), gone, strict=True)]
-        if not gone.all() and not set(texts) & set(column.categories):
+        if not gone.all() and not set(texts) & set(column.categories) and _are_words(column.categories):
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and is now a {said}")
     else:
         texts = list(values)
+        numbers = not gone.all() and all(_number(cell) is not None for cell in values[~gone])
+        if numbers and _are_words(column.categories):
+            raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and now holds numbers")
     codes = {name: code for code, name in enumerate(column.categories, start=1)}
     return np.array([codes.get("" if cell is None else cell, 0) for cell in texts], dtype=np.int64)
+
+
+def _are_words(categories: Sequence[str]) -> bool:
+    """Whether no category is written as a number, so that a column of numbers is another column."""
+    return not any(_number(name) is not None for name in categories)
 
 
 def read_columns(table: Any) -> dict[str, Cells]:
@@ -532,11 +540,13 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
         with path.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
             reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             header = [cell.strip() for cell in next(reader, [])]
+            check_header(path, header)
             rows = list[list[str]]()
             for row in reader:
                 if row and len(row) != len(header):
                     raise ValueError(
-                        f"{path}: line {reader.line_num} has {len(row)} cells, and the header has {len(header)}; fix that line"
+                        f"{path}: line {reader.line_num} has {len(row)} cells, and the header ({few(header, 5)}) has {len(header)}; "
+                        f"fix that line{', or the header' if len(header) == 1 else ''}"
                     )
                 if row:
                     rows.append(row)
@@ -547,3 +557,12 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
     if not rows:
         raise ValueError(f"{path} has no rows below its header; give at least one")
     return [(name, np.array([*(row[at] for row in rows), None], dtype=object)[:-1]) for at, name in enumerate(header)]
+
+
+def check_header(path: Path, header: list[str]) -> None:
+    """Refuse a table with another separator, and notes before the header."""
+    other = next((mark for mark in ";\t|" if mark in header[0]), None) if len(header) == 1 else None
+    if other is not None:
+        raise ValueError(f"{path}: its columns are separated by {other!r}; save it with commas, or as .tsv with tabs")
+    if header and header[0].startswith("#"):
+        raise ValueError(f"{path} begins with a comment ({header[0][:60]}); remove the lines before the header")

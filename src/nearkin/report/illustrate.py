@@ -403,7 +403,10 @@ def _evenly(rows: Tensor, most: int) -> Tensor:
 def _training(folder: Path | None) -> Iterator[Illustration]:
     if folder is None or not (folder / "log.jsonl").exists() or not (folder / "run.json").exists():
         return
-    history = read_log(folder / "log.jsonl")
+    try:
+        history = read_log(folder / "log.jsonl")
+    except ValueError:  # no epochs: the rows of a table are trained without them, and a frozen encoder is not trained
+        return
     objective = about_of(folder)["objective"]
     at, rates = learning_rates(read_run(folder, verify=False), history, objective)
     figure = training_curves(history.epochs, history.losses, history.validation, at, rates)
