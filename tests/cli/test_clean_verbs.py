@@ -244,3 +244,16 @@ def test_the_texts_of_a_model_folder_are_judged_by_its_frozen_encoder(tmp_path: 
     assert main(["clean", str(folder), "--device", "cpu"]) == 0
     rows = rows_of(folder / "clean" / "problems.csv")
     assert [row["path"].rpartition(" ")[2] for row in rows if row["kind"] == "label"] == ["9"]
+
+
+def test_a_table_with_missing_cells_is_judged_by_all_of_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(0)
+    lines = ["age,job,kind"]
+    for at in range(120):
+        job = ("cook", "smith", "clerk")[at % 3]
+        age = "" if at % 11 == 0 else f"{draw.normal(40, 10):.1f}"
+        lines.append(f"{age},{job},{'a' if (job == 'cook') != (at == 48) else 'b'}")
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    assert main(["clean", str(tmp_path / "t.csv"), "--label", "kind", "--out", str(tmp_path / "out"), "--device", "cpu"]) == 0
+    named = [row["path"] for row in rows_of(tmp_path / "out" / "problems.csv") if row["kind"] == "label"]
+    assert [name.endswith("t.csv row 50") for name in named] == [True]  # a cook, whose code lies between those of the others

@@ -86,7 +86,24 @@ def test_rows_are_predicted_by_soft_votes_that_sum_to_one(place: Path, capsys: p
     assert torch.allclose(model.shares(place / "new.csv").sum(1), torch.ones(6))
     test = open_rows(place / "people.csv", Columns(), None, TableFormat.from_dict(model.about["table"]))
     assert isinstance(test.inputs, torch.Tensor) and test.labels is not None
-    assert float((model.predict(test.inputs) == test.labels).float().mean()) > 0.75
+    assert float((model.predict(test.inputs, numbers=True) == test.labels).float().mean()) > 0.75
+
+
+def test_rows_that_speak_for_a_prediction_are_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(capsys, "explain", place / "model", place / "new.csv", "-k", "1000", "--json").partition("\n]")[0] + "\n]")
+    model, lines = nearkin.load(place / "model", device="cpu"), people()
+    for one, share in zip(found, model.shares(place / "new.csv").max(1).values.tolist(), strict=True):
+        voters = one["voters"]
+        assert sum(row["share"] for row in voters) == pytest.approx(1, abs=1e-4)  # all rows vote
+        assert sum(row["share"] for row in voters if row["votes for"] == one["label"]) == pytest.approx(share, abs=1e-4)
+        assert [row["share"] for row in voters] == sorted((row["share"] for row in voters), reverse=True)
+        for row in voters[:5]:
+            age, job = row["row"].get("age"), row["row"]["job"]
+            assert age is None or row["votes for"] == ("high" if (age > 45) != (job == "cook") else "low")  # as the table was made
+            at = int(row["source"].rpartition(" ")[2])
+            assert lines[at - 2].split(",")[2] == job
+    said = run(capsys, "explain", place / "model", place / "new.csv", "-k", "2")
+    assert said.count("probability") == 6 and "share" in said and "job" in said
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "mapping", "parquet"])
@@ -123,7 +140,10 @@ def test_search_shows_columns_and_finds_the_row_itself(place: Path, capsys: pyte
 
 
 def test_rows_are_evaluated_and_embedded(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "1-nn" in run(capsys, "evaluate", place / "model", "--no-pictures", "--device", "cpu", "--out", place / "evaluation")
+    pytest.importorskip("matplotlib")
+    said = run(capsys, "evaluate", place / "model", "--compare", "--device", "cpu", "--out", place / "evaluation")
+    assert "1-nn" in said and "columns standardized, categories one-hot" in said and "Uncentered inputs" not in said
+    assert (place / "evaluation" / "report.html").exists()
     assert "160 embeddings of 8 dimensions" in run(capsys, "embed", place / "model", place / "people.csv", "--out", place / "e.npz")
 
 
@@ -188,7 +208,7 @@ def test_numbers_to_predict_are_recognized(tmp_path: Path, capsys: pytest.Captur
         ("a,label", ["1,x", "1,y"], "no column is left to learn from: a (the same value in every row)"),
         ("a,label", [",x", ",y"], "a (every cell is missing)"),
         ("a,label", ["1.5,x", "2,x"], "has one class only (x)"),
-        ("a,label", ["1,x", "2,y,z"], "line 3 has 3 cells, and the header has 2"),
+        ("a,label", ["1,x", "2,y,z"], "line 3 has 3 cells, and the header (a, label) has 2"),
         ("a,label", [f'"{at},5",{"xy"[at % 2]}' for at in range(30)], "holds numbers with decimal commas"),
         ("t,label", [f'"this is a long text about {at}",{"xy"[at % 2]}' for at in range(30)], "column 't' holds free text"),
         ("a,target", ["1,inf", "2,3"], "holds infinity"),

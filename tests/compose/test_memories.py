@@ -230,3 +230,38 @@ def test_memories_say_what_is_wrong_and_how_large_they_are() -> None:
         .candidate[:, 4:]
         .any()
     )
+
+
+def test_a_sum_gives_every_term_a_memory() -> None:
+    z, old = drawn(), drawn(12, 3, 7)
+    terms = {"a": (0.5, nk.SupCon()), "b": (2.0, nk.Circle())}
+    both = nk.WeightedSum(terms).choosing_among(CrossBatchMemory(12, 3, delay=1)).double()
+    torch.testing.assert_close(both(z, Y, ids=IDS), nk.WeightedSum(terms)(z, Y, ids=IDS))
+    both.update(old, Y, ids=IDS + 12)
+    among = Points(torch.cat([z, old]), torch.cat([Y, Y]), torch.arange(24))
+    torch.testing.assert_close(both(z, Y, ids=IDS), nk.WeightedSum(terms)(z, Y, ids=IDS, references=among))
+    assert both.terms["a"].references is not both.terms["b"].references  # both are filled once in a step
+    with pytest.raises(ValueError, match="term 'head': ArcFace has references of its own, Proxies.*before you add them up"):
+        nk.WeightedSum({"head": (1.0, nk.ArcFace(4, 3)), "a": (1.0, nk.SupCon())}).choosing_among(CrossBatchMemory(12, 3))
+
+
+def test_every_prefix_has_its_columns_of_the_memory() -> None:
+    from nearkin.train.objective_choice import build
+
+    z, old = drawn(), drawn(12, 3, 7)
+    plain = nk.Matryoshka(nk.SupCon(), (2, 3))
+    objective = plain.choosing_among(CrossBatchMemory(12, 3)).double()
+    trained = build("matryoshka", {"of": "supcon", "dimensions": (2, 3), "memory": 12}, num_classes=4, dimension=3, size=24).double()
+    among = Points(torch.cat([z, old]), torch.cat([Y, Y]), torch.arange(24))
+    for remembering in (objective, trained):
+        remembering.update(old, Y, ids=IDS + 12)
+        torch.testing.assert_close(remembering(z, Y, ids=IDS), plain(z, Y, ids=IDS, references=among))
+    with pytest.raises(ValueError, match="a memory of 3 columns holds no 4; build it for the whole embedding"):
+        nk.Matryoshka(nk.SupCon(), (2, 4)).choosing_among(CrossBatchMemory(12, 3))
+    with pytest.raises(ValueError, match="InBatch cannot be cut to 2 coordinates; pass Matryoshka a function of the dimension"):
+        nk.Matryoshka(nk.SupCon(), (2,)).choosing_among(InBatch())
+
+
+def test_two_sides_take_no_memory() -> None:
+    with pytest.raises(ValueError, match=r"takes the other one in every call: pass references=Points\(texts, None, ids\)"):
+        nk.InfoNCE().choosing_among(CrossBatchMemory(12, 3))

@@ -76,6 +76,8 @@ def test_retyped_columns_are_named() -> None:
         ("age", ["old"] * ROWS, "'age' was a number in training, and now holds 'old'"),
         ("age", [datetime(2020, 1, 1)] * ROWS, "'age' was a number in training, and is now a date"),
         ("job", [1.5] * ROWS, r"'job' was a category in training \(clerk, cook, smith\), and is now a number"),
+        ("age", ["old", "new"] * (ROWS // 2), "now holds 'old', 'new'$"),
+        ("job", ["7", "1,200"] * (ROWS // 2), r"'job' was a category in training \(clerk, cook, smith\), and now holds numbers"),
         ("member", ["perhaps"] * ROWS, "'member' was a boolean in training, and now holds 'perhaps'"),
         ("member", [7] * ROWS, "'member' was a boolean in training, and is now a number"),
         ("since", ["soon"] * ROWS, "'since' was a date in training, and now holds 'soon'"),
@@ -96,6 +98,7 @@ def test_categories_of_whole_numbers_stay_the_same_when_a_cell_is_missing() -> N
     schema = TableSchema.learned(pandas.DataFrame({"zip": pandas.Series([1, 2, 1], dtype="category")}))
     assert kinds(schema) == {"zip": "category"}
     assert schema.encode(pandas.DataFrame({"zip": pandas.Series([2, None], dtype="category")})).categories.tolist() == [[2], [0]]
+    assert schema.encode(pandas.DataFrame({"zip": [9]})).categories.tolist() == [[0]]  # a number like the others, and not seen
 
 
 @pytest.mark.parametrize("dtype", ["object", "string"])
@@ -119,6 +122,14 @@ def test_texts_of_pandas_may_be_missing(dtype: str) -> None:
 def test_columns_that_cannot_be_used_are_refused_by_name(cells: list[Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         TableSchema.learned({"c": cells, "d": list(np.random.default_rng(0).normal(size=len(cells)))})
+
+
+def test_numbers_among_many_other_cells_are_categories_and_said() -> None:
+    mixed = [str(at) if at % 2 else "unknown" for at in range(ROWS)]
+    words = rf"column 'c' holds numbers in {ROWS // 2} of {ROWS} cells and others \('unknown'.*so it is read as categories: leave the other"
+    with pytest.warns(UserWarning, match=words):
+        assert kinds(TableSchema.learned({"c": mixed}))["c"] == "category"
+    assert kinds(TableSchema.learned({"c": ["1", "2", "A", "B"] * 20}))["c"] == "category"  # codes, of which nothing is said
 
 
 def test_numbers_with_thousands_separators_are_numbers() -> None:

@@ -106,9 +106,24 @@ def test_per_class_takes_small_classes_whole_and_cuts_the_last():
             names, counts = torch.unique_consecutive(LABELS[ids], return_counts=True)
             assert len(ids.unique()) == 16 and len(names.unique()) == len(names)
             for name, count in list(zip(names.tolist(), counts.tolist(), strict=True))[:-1]:
-                assert count == min(5, SIZES[name])
+                assert count in (min(5, SIZES[name]), 4)  # 4 where the last one had a single point otherwise
             seen.update(names.tolist())
     assert seen == set(range(7))
+
+
+@pytest.mark.parametrize(("per_class", "batch"), [(4, 9), (3, 7), (2, 7), (2, 5)])
+def test_per_class_leaves_no_point_of_a_large_class_alone(per_class, batch):
+    labels = torch.arange(6).repeat_interleave(10)
+    for ids in PerClass(labels, batch, per_class=per_class, seed=0):
+        counts = labels[ids].bincount()
+        assert len(ids.unique()) == batch and counts[counts > 0].min() > 1 and counts.max() <= max(per_class, 3)
+
+
+def test_per_class_leaves_a_point_alone_where_nothing_else_can_be_drawn():
+    pairs, two = torch.arange(4).repeat(2), torch.arange(2).repeat(9)
+    assert sorted(pairs[next(iter(PerClass(pairs, 5, per_class=2, seed=0)))].bincount().tolist())[-3:] == [1, 2, 2]  # no class has a third
+    assert sorted(two[next(iter(PerClass(two, 3, per_class=2, seed=0)))].bincount().tolist()) == [1, 2]  # one class would be left
+    assert two[next(iter(PerClass(two, 2, per_class=1, seed=0)))].bincount().tolist() == [1, 1]  # as asked for
 
 
 def test_per_class_draws_classes_and_points_uniformly():

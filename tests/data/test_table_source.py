@@ -117,6 +117,10 @@ def test_a_table_without_paths_holds_rows(table):
         ("c0,c1\n1,2\n", "has no column 'label' or 'target' to learn from"),
         ("0.5,0.0,0.0\n1,2,3\n", "has no header: its first row holds numbers; add a first row with the names of the columns"),
         ("0.5,0.0,cat\n1,2,dog\n", "has no header"),
+        ("a;b;label\n0,5;x;cat\n", "its columns are separated by ';'; save it with commas"),
+        ("path;label\nimg/a.png;cat\n", "its columns are separated by ';'"),
+        ("# written by a scale\na,b,label\n1,2,u\n", "begins with a comment .# written by a scale.; remove the lines before"),
+        ("a b label\n1,2,u\n", r"line 2 has 3 cells, and the header .a b label. has 1; fix that line, or the header"),
     ],
 )
 def test_the_error_for_other_tables_says_what_to_do(table, text, error):

@@ -63,6 +63,14 @@ def test_a_resized_copy_is_found() -> None:
     assert found.queries.tolist() and (found.queries == found.references).all() and len(found.queries) == 5
 
 
+def test_rows_with_missing_cells_are_copies_only_if_the_other_cells_are_equal() -> None:
+    nan = math.nan
+    references = torch.tensor([[1.0, 5.0, 0.0], [2.0, nan, 1.0], [3.0, 9.0, 0.0], [4.0, 2.0, 0.0]])
+    queries = torch.tensor([[1.0, 9.0, 0.0], [2.0, nan, 1.0], [3.0, nan, 1.0]])
+    found = near_duplicates(*scaled_columns(queries, references), VECTOR_DISTANCE)
+    assert list(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == [(1, 1)]
+
+
 def test_duplicates_of_vectors_by_a_literal_loop() -> None:
     torch.manual_seed(0)
     queries, references = torch.randn(15, 4), torch.randn(12, 4) * torch.tensor([1.0, 100.0, 0.01, 0.0]) + 3

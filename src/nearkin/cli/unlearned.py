@@ -22,7 +22,7 @@ from nearkin.data.images import Files, image_files
 from nearkin.data.loader import Loader
 from nearkin.data.opener import DATA_ROOT
 from nearkin.data.pixels import Framing
-from nearkin.data.preprocess import StandardizeColumns, describe
+from nearkin.data.preprocess import describe
 from nearkin.data.sources.vector_tables import VectorColumns, holds_vector_array, holds_vectors
 from nearkin.data.sources.vectors import open_vectors
 from nearkin.data.texts import Texts
@@ -111,7 +111,8 @@ def _embedded(data: Dataset, arguments: Namespace, out: Path, view: TrainingView
         rows = data.read(data.ids)
         if data.table is None:
             return Unlearned(data, rows, None, "the vectors themselves")
-        return Unlearned(data, StandardizeColumns.fitted([rows])(rows), None, "the columns of the table, standardized")
+        columns = torch.from_numpy(data.table.standardized(rows.numpy(), rows.numpy()))
+        return Unlearned(data, columns, None, "the columns of the table, standardized")
     if isinstance(data.inputs, Texts):
         return _encoded_texts(data, data.inputs, arguments, out, view)
     if isinstance(data.inputs, Files):

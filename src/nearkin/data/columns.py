@@ -7,6 +7,7 @@ polars are never imported here.
 import csv
 import json
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
@@ -24,6 +25,7 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>")  # cells of text
 BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
 MOST_CATEGORIES = 1000  # the most frequent ones are kept; the others are one group with the unseen ones
 MOST_COLUMNS = 10_000
+MOST_CODES = 10  # different numbers among other cells that are taken for codes
 ENOUGH = 20  # rows from which on a column with a value of its own in every row is taken for an id
 WORDS = 4  # texts of so many words on average are prose
 ID_NAME = re.compile(r"(^|[_\s.])(id|index|row|key|uuid|guid)$|^unnamed", re.IGNORECASE)
@@ -331,6 +333,13 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     dates = [_seconds(cell) for cell in texts]
     if all(one is not None for one in dates):
         return Cells("date", _filled(gone, dates))
+    if sum(spelled) >= len(texts) / 4 and len({number for number in numbers if number is not None}) > MOST_CODES:
+        others = few(sorted({repr(cell) for cell, number in zip(texts, numbers, strict=True) if number is None}))
+        warnings.warn(
+            f"column {name!r} holds numbers in {sum(spelled):,} of {len(texts):,} cells and others ({others}) in the rest, so it is "
+            "read as categories: leave the other cells empty to read it as numbers, or drop the column",
+            stacklevel=2,
+        )
     return Cells("text", values)
 
 
@@ -372,7 +381,7 @@ def _numbers(column: Column, cells: Cells) -> list[np.ndarray]:
         parsed = [read(cell) for cell in values[~gone]]
         wrong = [repr(cell) for cell, one in zip(values[~gone], parsed, strict=True) if one is None]
         if wrong:
-            raise ValueError(f"column {column.name!r} was a {column.kind} in training, and now holds {few(wrong)}")
+            raise ValueError(f"column {column.name!r} was a {column.kind} in training, and now holds {few(list(dict.fromkeys(wrong)))}")
         values = _filled(gone, parsed)
     elif said in ("text", "category"):
         values = np.full(len(gone), np.nan)
@@ -393,7 +402,7 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
     if column.kind == "boolean" and said in ("text", "category"):
         wrong = [repr(cell) for cell in values[~gone] if cell.lower() not in BOOLEANS]
         if wrong:
-            raise ValueError(f"column {column.name!r} was a boolean in training, and now holds {few(wrong)}")
+            raise ValueError(f"column {column.name!r} was a boolean in training, and now holds {few(list(dict.fromkeys(wrong)))}")
         texts = [None if cell is None else BOOLEANS[cell.lower()] for cell in values]
     elif column.kind == "boolean":
         if said == "date" or not np.isin(values[~gone], (0.0, 1.0)).all():
@@ -401,12 +410,20 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
         texts = [None if empty else "true" if value else "false" for value, empty in zip(values, gone, strict=True)]
     elif said in ("number", "boolean", "date"):
         texts = [None if empty else _text(value) for value, empty in zip(values.tolist(), gone, strict=True)]
-        if not gone.all() and not set(texts) & set(column.categories):
+        if not gone.all() and not set(texts) & set(column.categories) and _are_words(column.categories):
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and is now a {said}")
     else:
         texts = list(values)
+        numbers = not gone.all() and all(_number(cell) is not None for cell in values[~gone])
+        if numbers and _are_words(column.categories):
+            raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and now holds numbers")
     codes = {name: code for code, name in enumerate(column.categories, start=1)}
     return np.array([codes.get("" if cell is None else cell, 0) for cell in texts], dtype=np.int64)
+
+
+def _are_words(categories: Sequence[str]) -> bool:
+    """Whether no category is written as a number, so that a column of numbers is another column."""
+    return not any(_number(name) is not None for name in categories)
 
 
 def read_columns(table: Any) -> dict[str, Cells]:
@@ -523,11 +540,13 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
         with path.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
             reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             header = [cell.strip() for cell in next(reader, [])]
+            check_header(path, header)
             rows = list[list[str]]()
             for row in reader:
                 if row and len(row) != len(header):
                     raise ValueError(
-                        f"{path}: line {reader.line_num} has {len(row)} cells, and the header has {len(header)}; fix that line"
+                        f"{path}: line {reader.line_num} has {len(row)} cells, and the header ({few(header, 5)}) has {len(header)}; "
+                        f"fix that line{', or the header' if len(header) == 1 else ''}"
                     )
                 if row:
                     rows.append(row)
@@ -538,3 +557,12 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
     if not rows:
         raise ValueError(f"{path} has no rows below its header; give at least one")
     return [(name, np.array([*(row[at] for row in rows), None], dtype=object)[:-1]) for at, name in enumerate(header)]
+
+
+def check_header(path: Path, header: list[str]) -> None:
+    """Refuse a table with another separator, and notes before the header."""
+    other = next((mark for mark in ";\t|" if mark in header[0]), None) if len(header) == 1 else None
+    if other is not None:
+        raise ValueError(f"{path}: its columns are separated by {other!r}; save it with commas, or as .tsv with tabs")
+    if header and header[0].startswith("#"):
+        raise ValueError(f"{path} begins with a comment ({header[0][:60]}); remove the lines before the header")

@@ -272,8 +272,9 @@ class PerClass(Sampler):
     """`per_class` points of each of a few random classes.
 
     For each batch the classes are shuffled, and one after the other adds `per_class` random points without repetition (all of them, if it
-    has fewer) until the batch is full. The last class is cut off, possibly to a single point. An epoch has floor(n / batch) batches,
-    drawn independently: n points in all, but not every point once.
+    has fewer) until the batch is full. The last class is cut off. Where only one point of it would fit, which had no positive in the batch,
+    another class of the batch gives it a second place, or takes the one place itself. An epoch has floor(n / batch) batches, drawn
+    independently: n points in all, but not every point once.
 
     Parameters
     ----------
@@ -342,11 +343,27 @@ class PerClass(Sampler):
         reached = self.sizes[order].clamp_max(self.per_class).cumsum(0)
         chosen = order[: int(torch.searchsorted(reached, self.batch)) + 1]
         sizes = self.sizes[chosen]
+        share = _shared(sizes, self.per_class, self.batch)
         keys = torch.rand(len(chosen), int(sizes.max()), generator=generator, dtype=torch.float64)
         keys[torch.arange(keys.shape[1]) >= sizes[:, None]] = 2.0  # places beyond the class, sorted to the end
-        places = keys.topk(min(self.per_class, keys.shape[1]), largest=False).indices
+        places = keys.topk(int(share.max()), largest=False).indices
         ids = self.together[(self.starts[chosen, None] + places).clamp_max(self.size - 1)]
-        return ids[torch.arange(places.shape[1]) < sizes[:, None]][: self.batch]
+        return ids[torch.arange(places.shape[1]) < share[:, None]]
+
+
+def _shared(sizes: Tensor, per_class: int, batch: int) -> Tensor:
+    """(c,) how many points of each of the classes of a batch; one point alone only of classes that have no more, or if one is asked for."""
+    share = sizes.clamp_max(per_class)
+    share[-1] -= share.sum() - batch
+    if share[-1] == 1 and per_class > 1 and sizes[-1] > 1:
+        gives, takes = share[:-1] > 2, sizes[:-1] > share[:-1]
+        if gives.any():
+            share[int(gives.nonzero()[0])] -= 1
+            share[-1] = 2
+        elif takes.any() and len(share) > 2:  # two classes at least
+            share[int(takes.nonzero()[0])] += 1
+            share[-1] = 0
+    return share
 
 
 class ClassBalanced(Sampler):

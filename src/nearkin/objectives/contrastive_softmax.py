@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from nearkin.compose.criterion import any_positive, mean_positive
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.pair_weights import each_pair
 from nearkin.compose.points import Points
-from nearkin.compose.references import InBatch
+from nearkin.compose.references import InBatch, References
 from nearkin.compose.relation import Related, SameId, SameLabel, Supervision
 from nearkin.compose.validation import check_choice, check_positive
 from nearkin.objectives.neighborhood import Engine, NeighborhoodObjective, Precision
@@ -242,6 +242,24 @@ class InfoNCE(NeighborhoodObjective):
     def deployment(self) -> Deployment:
         learned = self.temperature if self.log_scale is None else math.exp(-float(self.log_scale.detach().clamp_max(math.log(100))))
         return Deployment("cosine", learned)
+
+    def choosing_among(self, references: References) -> Self:
+        """Refuse: the other side comes with every call.
+
+        Parameters
+        ----------
+        references : References
+            None are taken.
+
+        Raises
+        ------
+        ValueError
+            Always, with what to pass instead.
+        """
+        raise ValueError(
+            "InfoNCE compares two sides and takes the other one in every call: pass references=Points(texts, None, ids), or with a "
+            "MomentumQueue references=queue(Points(keys, None, ids))"
+        )
 
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is None:

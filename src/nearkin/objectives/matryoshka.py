@@ -12,7 +12,9 @@ from torch import Tensor
 
 from nearkin.compose.outcome import Reduction
 from nearkin.compose.points import Points
+from nearkin.compose.references import References
 from nearkin.compose.validation import check_whole
+from nearkin.objectives import inputs
 from nearkin.objectives.objective import Deployment, Objective
 from nearkin.objectives.weighted_sum import WeightedSum
 
@@ -36,7 +38,8 @@ class Matryoshka(WeightedSum):
 
     Notes
     -----
-    A sum of objectives. Objectives that normalize do so for each prefix. Search a prefix with the metric of the objective.
+    A sum of objectives. Objectives that normalize do so for each prefix. Search a prefix with the metric of the objective. A memory that is
+    given to `choosing_among` is that of the whole embedding; every prefix keeps its own columns of it.
 
     Differs: the weights are 1 and not learned, as in the paper's experiments.
 
@@ -79,9 +82,20 @@ class Matryoshka(WeightedSum):
     def deployment(self) -> Deployment:
         return self.named_objectives()[str(max(self.dimensions))].deployment()
 
+    def _for_term(self, name: str, references: References) -> References:
+        return references.narrowed(int(name))
+
     def forward(
-        self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"
+        self,
+        embeddings: Tensor,
+        labels: Any = None,
+        *misplaced: Any,
+        ids: Any = None,
+        references: Points | None = None,
+        reduction: Reduction = "mean",
+        **unknown: Any,
     ) -> Tensor:
+        inputs.refuse_unknown(misplaced, unknown)
         self._check_width(embeddings)
         values = []
         for m in self.dimensions:

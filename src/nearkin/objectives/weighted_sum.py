@@ -1,7 +1,8 @@
 """A weighted sum of objectives, and the center loss, which is one."""
 
+import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,9 @@ from nearkin.compose.affinity import SquaredEuclidean
 from nearkin.compose.criterion import attraction
 from nearkin.compose.outcome import Outcome, Reduction
 from nearkin.compose.points import Points
-from nearkin.compose.references import Centers
+from nearkin.compose.references import Centers, References
 from nearkin.compose.relation import SameLabel
+from nearkin.objectives import inputs
 from nearkin.objectives.class_vectors import Softmax
 from nearkin.objectives.neighborhood import NeighborhoodObjective
 from nearkin.objectives.objective import Deployment, Objective
@@ -96,8 +98,53 @@ class WeightedSum(nn.Module):
         """
         return all(term.recordable(queries) for term in self.named_objectives().values())
 
+    def choosing_among(self, references: References) -> Self:
+        """Return a copy of this sum whose terms choose among other references, such as a memory; every term has its own copy of it.
+
+        Parameters
+        ----------
+        references : References
+            Such as `CrossBatchMemory(4096, d, delay=1000)`.
+
+        Returns
+        -------
+        WeightedSum
+            The copy. Call its `update` with ids after every optimizer step, which fills the memories.
+
+        Raises
+        ------
+        ValueError
+            If a term cannot, because it has class vectors of its own, say: give the memory to the other terms before you add them up.
+
+        Examples
+        --------
+        >>> from nearkin import Circle, SupCon, WeightedSum
+        >>> from nearkin.compose import CrossBatchMemory
+        >>> both = WeightedSum({"a": (1.0, SupCon()), "b": (0.5, Circle())}).choosing_among(CrossBatchMemory(64, 4))
+        >>> both.terms["b"].references
+        CrossBatchMemory(size=64, dimension=4)
+        """
+        other = copy.deepcopy(self)
+        for name, term in self.named_objectives().items():
+            try:
+                other.terms[name] = term.choosing_among(self._for_term(name, references))
+            except ValueError as error:
+                fix = "give the memory to the others before you add them up, by their own choosing_among"
+                raise ValueError(f"term {name!r}: {error}; {fix}") from None
+        return other
+
+    def _for_term(self, name: str, references: References) -> References:
+        return copy.deepcopy(references)
+
     def forward(
-        self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"
+        self,
+        embeddings: Tensor,
+        labels: Any = None,
+        *misplaced: Any,
+        ids: Any = None,
+        references: Points | None = None,
+        reduction: Reduction = "mean",
+        **unknown: Any,
     ) -> Tensor:
         """Compute the weighted sum; each term reduces by its own rule before it is weighted.
 
@@ -105,12 +152,15 @@ class WeightedSum(nn.Module):
         ----------
         embeddings, labels, ids, references, reduction
             As for every `Objective`; all terms get the same ones.
+        *misplaced, **unknown
+            None are taken.
 
         Returns
         -------
         Tensor
             A scalar, or (n,) with reduction="none".
         """
+        inputs.refuse_unknown(misplaced, unknown)
         values = [
             self.weights[name] * term(embeddings, labels, ids=ids, references=references, reduction=reduction)
             for name, term in self.terms.items()

@@ -63,7 +63,7 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Baseline
     started = time.perf_counter()
     yield from frozen_rows(subject, report)
     labels = None if subject.references.points.labels is None else subject.references.points.labels.cpu().numpy()
-    references, queries = _inputs(subject, subject.references), _inputs(subject, subject.queries)
+    references, queries = _columns(subject, _inputs(subject, subject.references), _inputs(subject, subject.queries))
     fitted = _rows(len(references))
     part = f"fitted on {len(fitted):,} of {len(references):,} references" if len(fitted) < len(references) else ""
     for name, maker, note in _methods(subject, references.shape[1], len(fitted)):
@@ -169,12 +169,13 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     raw = {"images": "raw pixels", "texts": "hashed words"}.get(subject.queries.data.kind, "raw inputs")
     by_cosine = subject.model.about["metric"] == "cosine"  # for vectors of length 1 Euclidean distance ranks as cosine does
     wide = min(WIDE, inputs, points - 1)
+    note = "" if subject.references.data.table is None else "columns standardized, categories one-hot"
 
     def narrowed(last: Any) -> Any:
         return make_pipeline(PCA(wide, random_state=SEED), last) if inputs > WIDE and wide > dimension else last
 
     methods: list[tuple[str, Callable[[], Any], str]] = [
-        (raw, lambda: None, ""),
+        (raw, lambda: None, note),
         *([(HISTOGRAM, lambda: FunctionTransformer(_colors(subject)), "")] if _is_color(subject) else []),
         *([(f"{raw}, centered", lambda: make_pipeline(StandardScaler(with_std=False), Normalizer()), "by cosine")] if by_cosine else []),
         ("PCA", lambda: PCA(dimension, random_state=SEED), ""),
@@ -255,6 +256,12 @@ def _inputs(subject: Subject, side: Side) -> np.ndarray:
     ).numpy()
 
 
+def _columns(subject: Subject, references: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The inputs; rows of a table with their columns standardized by the references."""
+    table = subject.references.data.table
+    return (references, queries) if table is None else (table.standardized(references, references), table.standardized(queries, references))
+
+
 def _small(inputs: Tensor) -> Tensor:
     """Images with sides of at most SIDE, the mean over what falls into a pixel; vectors unchanged."""
     if inputs.ndim != 4 or max(inputs.shape[2:]) <= SIDE:
@@ -264,6 +271,8 @@ def _small(inputs: Tensor) -> Tensor:
 
 def _numbers(subject: Subject) -> int:
     """Numbers of one input as the baselines see it."""
+    if subject.references.data.table is not None:
+        return subject.references.data.table.width
     shape = [HASHED] if subject.model.reads_texts else subject.model.about["shape"]
     return shape[0] * min(shape[1], SIDE) * min(shape[2], SIDE) if len(shape) == 3 else int(torch.Size(shape).numel())
 

@@ -1,8 +1,10 @@
 """The pictures of a report, each with a caption on how to read it."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,8 +35,12 @@ DECISIONS = 4  # neighbor decisions with heat maps
 STAGES, REFERENCES = 7, 500  # stages of a training in one row, and references of each
 
 
-class Illustration(NamedTuple):
-    """A figure with its place in the report; `caption` says how to read it, `alt` describes it for screen readers."""
+@dataclass(frozen=True, eq=False)
+class Illustration:
+    """A figure with its place in the report; `caption` says how to read it, `alt` describes it for screen readers.
+
+    Each format is drawn once, however often it is written.
+    """
 
     name: str
     section: str
@@ -42,10 +48,15 @@ class Illustration(NamedTuple):
     alt: str
     caption: str
 
-    @property
+    @cached_property
     def png(self) -> bytes:
         """The content of a PNG file."""
         return as_bytes(self.figure)
+
+    @cached_property
+    def svg(self) -> bytes:
+        """The content of an SVG file."""
+        return as_bytes(self.figure, ".svg")
 
 
 def illustrate(
@@ -392,7 +403,10 @@ def _evenly(rows: Tensor, most: int) -> Tensor:
 def _training(folder: Path | None) -> Iterator[Illustration]:
     if folder is None or not (folder / "log.jsonl").exists() or not (folder / "run.json").exists():
         return
-    history = read_log(folder / "log.jsonl")
+    try:
+        history = read_log(folder / "log.jsonl")
+    except ValueError:  # no epochs: the rows of a table are trained without them, and a frozen encoder is not trained
+        return
     objective = about_of(folder)["objective"]
     at, rates = learning_rates(read_run(folder, verify=False), history, objective)
     figure = training_curves(history.epochs, history.losses, history.validation, at, rates)

@@ -169,8 +169,9 @@ def _lengths(subject: Subject, sanity: Sanity) -> None:
 
 def _centers(subject: Subject, sanity: Sanity) -> None:
     fed, made = subject.references.off_center, off_center(subject.references.points.embeddings)
+    inputs = ("Uncentered inputs", fed, "Standardize them: preprocess.name=standardize for images; vectors before you pass them.")
     for name, ratio, fix in (
-        ("Uncentered inputs", fed, "Standardize them: preprocess.name=standardize for images; vectors before you pass them."),
+        *([inputs] if subject.queries.data.table is None else []),  # the network of a table scales its columns itself
         (
             "Uncentered embeddings",
             made,
@@ -200,7 +201,10 @@ def _labels(subject: Subject, sanity: Sanity) -> None:
     if not all(side.points.labels is not None for side in sides):
         sides = [subject.queries]
     frozen = all(side.features is not None for side in sides)
-    embeddings = [side.features if side.features is not None else side.prints for side in sides]
+    embeddings = torch.cat([side.features if side.features is not None else side.prints for side in sides])
+    table = subject.queries.data.table
+    if table is not None:
+        embeddings = torch.from_numpy(table.standardized(embeddings.numpy(), embeddings.numpy()))
     labels = torch.cat([side.points.labels.cpu() for side in sides if side.points.labels is not None])
     by = (
         "features of the frozen encoder"
@@ -208,9 +212,11 @@ def _labels(subject: Subject, sanity: Sanity) -> None:
         else "images themselves"
         if subject.queries.data.kind == "images"
         else "vectors themselves"
+        if table is None
+        else "columns of the table, standardized"
     )
     try:
-        found = label_errors(torch.cat(embeddings), labels, cosine() if frozen else None)
+        found = label_errors(embeddings, labels, cosine() if frozen else None)
     except ValueError as error:
         sanity.findings.append(Finding("Suspected wrong labels", "fine", f"No label could be judged: {error}."))
         return

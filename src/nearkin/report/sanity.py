@@ -107,8 +107,13 @@ def relative_distance(a: Tensor, b: Tensor) -> Tensor:
 
 
 def scaled_columns(queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors (n, d) and (m, d) with every column centered and scaled by the references; constant columns are dropped."""
-    mean, spread = references.mean(0), references.std(0, correction=0)
+    """Vectors (n, d) and (m, d) with every column centered and scaled by the references; constant columns are dropped.
+
+    Missing numbers (NaN, in rows of a table) are at the mean. Dropping their column instead would make different rows look like copies.
+    """
+    mean = references.nanmean(0).nan_to_num(nan=0.0)
+    queries, references = (torch.where(torch.isnan(rows), mean, rows) for rows in (queries, references))
+    spread = references.std(0, correction=0)
     moving = spread > 0
     if not bool(moving.any()):
         return queries - mean, references - mean

@@ -182,7 +182,7 @@ def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension:
 
 def with_memory(objective: Built, options: Mapping[str, Any], num_classes: int, dimension: int) -> Built:
     """The objective, choosing among the batch and what is remembered of earlier ones."""
-    if not isinstance(objective, o.NeighborhoodObjective):
+    if not isinstance(objective, o.NeighborhoodObjective | o.WeightedSum):
         raise ValueError(
             f"{type(objective).__name__} compares points within the batch only and takes no {', '.join(options)}; leave it out"
         )

@@ -110,6 +110,29 @@ class References(nn.Module, ABC):
         """From ids to positions, when these references know a shorter way than searching their ids."""
         return None
 
+    def narrowed(self, dimension: int) -> "References":
+        """Return a copy for the first coordinates of the embeddings alone, as `Matryoshka` needs one for each prefix.
+
+        Parameters
+        ----------
+        dimension : int
+            Number of coordinates.
+
+        Returns
+        -------
+        References
+            The copy.
+
+        Raises
+        ------
+        ValueError
+            If these references cannot be cut.
+        """
+        raise ValueError(
+            f"{type(self).__name__} cannot be cut to {dimension} coordinates; pass Matryoshka a function of the dimension, such as "
+            "lambda m: SupCon().choosing_among(CrossBatchMemory(4096, m))"
+        )
+
     def known_classes(self) -> int | None:
         """How many classes 0..C-1 these references stand for; None when they take the batch's own."""
         return None

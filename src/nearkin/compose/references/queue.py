@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +69,13 @@ class _Memory(References):
 
     def known_dimension(self) -> int:
         return self.vectors.shape[1]
+
+    def narrowed(self, dimension: int) -> Self:
+        if dimension > self.known_dimension():
+            raise ValueError(f"a memory of {self.known_dimension()} columns holds no {dimension}; build it for the whole embedding")
+        other = copy.deepcopy(self)
+        other.vectors = self.vectors[:, :dimension].clone()
+        return other
 
     def extra_repr(self) -> str:
         more = "".join(f", {name}={value}" for name in ("delay", "max_age", "targets") if (value := getattr(self, name)))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import encode_labels
+from nearkin.data.columns import check_header
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import SKIP
 from nearkin.data.labels import SET_SEPARATOR, multi_hot, partly_numbered, split_name
@@ -83,6 +84,7 @@ def numbered_cells(table: Path) -> Cells:
         with table.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
             reader = csv.reader(lines, delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
             header = [cell.strip() for cell in next(reader, [])]
+            check_header(table, header)
             rows = [(reader.line_num, row) for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{table} cannot be read as a table in UTF-8 ({error}); save it again as CSV, UTF-8") from None
