@@ -196,7 +196,8 @@ def _missing(labels: np.ndarray) -> np.ndarray:
     """Where a label is missing: an empty name, or -1 if there are two other classes (of -1 and +1 both are classes)."""
     missing = labels == ("" if labels.dtype.kind in "US" else -1)
     few_classes = labels.dtype.kind not in "US" and len(np.unique(labels)) < 3
-    return np.zeros_like(missing) if few_classes or missing.all() else missing
+    found: np.ndarray = missing & ~(missing.all() | few_classes)
+    return found
 
 
 def with_unknown(labels: np.ndarray) -> np.ndarray:
