@@ -213,6 +213,7 @@ def test_ids_as_people_write_them() -> None:
 
 def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, monkeypatch) -> None:
     from nearkin.serve import listen
+    from nearkin.serve.workers import Workers
 
     seen: dict[str, object] = {}
 
@@ -221,6 +222,7 @@ def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, 
         ready("http://127.0.0.1:5")
 
     monkeypatch.setattr(listen, "serve", served)
+    monkeypatch.setattr(Workers, "any_running", lambda: False)  # those of other tests, for which the verb would end this process
     monkeypatch.setattr("webbrowser.open", lambda address: seen.update(opened=address))
     monkeypatch.setenv("NEARKIN_TOKEN", "a-secret-of-the-environment")
     output = run(capsys, "serve", place / "model", "--port", 5)
