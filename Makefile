@@ -1,6 +1,7 @@
 # Everything starts from a fresh machine with Python >= 3.11, pip and make: each target makes .venv and installs what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
+TORCH := .venv/.torch
 READY := .venv/.ready
 DEMO := .venv/.demo
 # Bytecode is written when a module is first imported, not for everything at once.
@@ -79,28 +80,32 @@ docs: $(SITE)
 web:
 	cd web && npm ci --no-audit --no-fund && npm run --silent check && npm run --silent build
 
-# Wheel and sdist: built, checked, installed into a clean environment and tried there.
-wheel: $(READY)
+# Wheel and sdist: built, checked, installed into a clean environment and tried there. All of it happens in environments of its own.
+wheel: $(TORCH)
 	$(BIN)/python .ci/wheel.py
 
 # torch comes first and pinned, so that pip finds the requirement satisfied whatever else it installs.
-$(DEMO): pyproject.toml constraints.txt
+$(TORCH): constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
+	touch $@
+
+$(DEMO): $(TORCH) pyproject.toml
 	$(PIP) -e '.[demo]'
 	touch $@
 
-$(READY): $(DEMO)
-	$(PIP) -e '.[dev]'
-	touch $@
+# What needs more installs all of it at once: pip looks up every requirement again each time it is called.
+$(READY): $(TORCH) pyproject.toml
+	$(PIP) -e '.[demo,dev]'
+	touch $(DEMO) $@
 
 $(BENCH): $(READY)
 	$(PIP) -e '.[bench]'
 	touch $@
 
-$(SITE): $(READY)
-	$(PIP) -e '.[docs]'
-	touch $@
+$(SITE): $(TORCH) pyproject.toml
+	$(PIP) -e '.[demo,dev,docs]'
+	touch $(DEMO) $(READY) $@
 
 clean:
 	rm -rf .venv dist runs docs/_build docs/tutorials docs/reference/generated .soak .pytest_cache .mypy_cache .ruff_cache

@@ -45,13 +45,18 @@ def readme_example() -> str:
     return str(example)
 
 
+def environment(folder: Path, *packages: str | Path) -> Path:
+    """The Python of a new environment with these packages, installed one after the other."""
+    venv.create(folder, with_pip=True)
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "-c", ROOT / "constraints.txt")
+    for package in packages:
+        run(folder / "bin/python", *pip, package)
+    return folder / "bin/python"
+
+
 def try_wheel(wheel: Path, folder: Path) -> None:
     """Install it into an environment of its own and use it there."""
-    venv.create(folder / "venv", with_pip=True)
-    python = folder / "venv/bin/python"
-    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
-    run(*pip, "torch==2.13.0")
-    run(*pip, wheel)
+    python = environment(folder / "venv", "torch==2.13.0", wheel)
     run(python, "-c", readme_example(), cwd=folder)
     run(folder / "venv/bin/nearkin", "--help", cwd=folder)
     timed = "import time; start = time.perf_counter(); import nearkin; print(time.perf_counter() - start)"
@@ -65,9 +70,10 @@ def main() -> None:
     """All of it, in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        run(sys.executable, "-m", "build", "--outdir", folder / "dist")
+        tools = environment(folder / "tools", "build", "twine")
+        run(tools, "-m", "build", "--outdir", folder / "dist")
         (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
-        run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
+        run(tools, "-m", "twine", "check", "--strict", wheel, sdist)
         check_contents(wheel, sdist)
         try_wheel(wheel, folder)
 

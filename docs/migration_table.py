@@ -81,7 +81,7 @@ def plain(name: str, ours: Callable[[], Any], even: bool = False, unit: bool = F
 
 
 def head(name: str, weight: str, ours: Callable[[], Any], several: int = 1, **options: Any) -> Check:
-    """A loss with class vectors, which are copied; theirs stand in columns or rows. Four points are opposite to the vector of their class."""
+    """A loss with class vectors, which are copied; theirs stand in columns or rows."""
 
     def check(b: Batch) -> tuple[Loss, Loss]:
         loss = getattr(pml().losses, name)(num_classes=CLASSES, embedding_size=DIMENSION, **options).to(b.z.device, DTYPE)
@@ -89,9 +89,7 @@ def head(name: str, weight: str, ours: Callable[[], Any], several: int = 1, **op
         vectors = getattr(loss, weight).data
         vectors = vectors if weight == "proxies" else vectors.T
         objective.references.vectors.data = vectors.reshape(CLASSES, several * DIMENSION).clone()
-        away = torch.zeros_like(b.z)
-        away[:4] = -100 * F.normalize(vectors.reshape(CLASSES, several, DIMENSION)[b.labels[:4], 0])
-        return lambda z: loss(z + away, b.labels), lambda z: objective(z + away, b.labels)
+        return lambda z: loss(z, b.labels), lambda z: objective(z, b.labels)
 
     return check
 

@@ -1,5 +1,10 @@
-"""One hypothesis profile for the whole suite: the same examples on every machine, and no stopwatch on a shared core."""
+"""One hypothesis profile for the whole suite: the same examples on every machine, and no stopwatch on a shared core.
 
+What one test does to the process must not make the others slow: see the hooks and fixtures below.
+"""
+
+import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +14,28 @@ settings.register_profile(
     "nearkin", derandomize=True, database=None, deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("nearkin")
+
+
+gc.disable()  # nothing that is imported and collected is garbage, and looking for it takes a quarter of the time
+
+
+def pytest_collection_finish() -> None:
+    """From now on garbage is collected, but not among modules and tests, which stay."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _one_dnn_stays_on() -> Iterator[None]:
+    """Turn oneDNN on again after a test in bfloat16.
+
+    Where the CPU has no product in bfloat16, torch turns oneDNN off for the rest of the process at the first one that fails, and
+    convolutions are three to eight times slower from then on.
+    """
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and not torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available():
+        torch.backends.mkldnn.enabled = True
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -128,6 +128,12 @@ def test_importing_the_package_imports_no_torch(statement: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_parts_of_the_composition_are_found_where_people_look_for_them() -> None:
+    names = "nearkin.affinity.cosine, nearkin.relation.SameLabel, nearkin.criterion.any_positive, nearkin.references.InBatch"
+    code = f"import nearkin; print({names})"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={"PYTHONPATH": str(SOURCE.parent)})
+
+
 def test_every_public_name_is_there_and_no_other() -> None:
     assert all(getattr(nearkin, name) is not None for name in nearkin.__all__) and dir(nearkin) == sorted(nearkin.__all__)
     for name, where in {"CrossBatchMemory": "compose.CrossBatchMemory", "SupConLoss": "SupCon", "PerClass": "data.PerClass"}.items():

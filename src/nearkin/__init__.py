@@ -120,7 +120,10 @@ def _lazy_exports(room: str, homes: Mapping[str, tuple[str, ...]], name: str, hi
     raise AttributeError(f"module {room!r} has no attribute {name!r}{hint(name)}")
 
 
-_ROOMS = ("compose", "kernels", "objectives", "data", "models", "search", "index", "train", "evaluate", "report", "estimators", "serve")
+_ROOMS = (
+    *("compose", "kernels", "objectives", "data", "models", "search", "index", "train", "evaluate", "report", "estimators", "serve"),
+    *("cluster", "cli"),
+)
 _PARTS = ("affinity", "relation", "criterion", "references")  # of compose, under the names by which people look for them
 
 

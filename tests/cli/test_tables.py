@@ -87,7 +87,24 @@ def test_rows_are_predicted_by_soft_votes_that_sum_to_one(place: Path, capsys: p
     assert torch.allclose(model.shares(place / "new.csv").sum(1), torch.ones(6))
     test = open_rows(place / "people.csv", Columns(), None, TableFormat.from_dict(model.about["table"]))
     assert isinstance(test.inputs, torch.Tensor) and test.labels is not None
-    assert float((model.predict(test.inputs) == test.labels).float().mean()) > 0.75
+    assert float((model.predict(test.inputs, numbers=True) == test.labels).float().mean()) > 0.75
+
+
+def test_rows_that_speak_for_a_prediction_are_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(capsys, "explain", place / "model", place / "new.csv", "-k", "1000", "--json").partition("\n]")[0] + "\n]")
+    model, lines = nearkin.load(place / "model", device="cpu"), people()
+    for one, share in zip(found, model.shares(place / "new.csv").max(1).values.tolist(), strict=True):
+        voters = one["voters"]
+        assert sum(row["share"] for row in voters) == pytest.approx(1, abs=1e-4)  # all rows vote
+        assert sum(row["share"] for row in voters if row["votes for"] == one["label"]) == pytest.approx(share, abs=1e-4)
+        assert [row["share"] for row in voters] == sorted((row["share"] for row in voters), reverse=True)
+        for row in voters[:5]:
+            age, job = row["row"].get("age"), row["row"]["job"]
+            assert age is None or row["votes for"] == ("high" if (age > 45) != (job == "cook") else "low")  # as the table was made
+            at = int(row["source"].rpartition(" ")[2])
+            assert lines[at - 2].split(",")[2] == job
+    said = run(capsys, "explain", place / "model", place / "new.csv", "-k", "2")
+    assert said.count("probability") == 6 and "share" in said and "job" in said
 
 
 def test_rows_are_predicted_and_searched_although_their_label_is_empty_or_not(place: Path, tmp_path: Path, capsys: Any) -> None:

@@ -124,6 +124,14 @@ def test_columns_that_cannot_be_used_are_refused_by_name(cells: list[Any], said:
         TableSchema.learned({"c": cells, "d": list(np.random.default_rng(0).normal(size=len(cells)))})
 
 
+def test_numbers_among_many_other_cells_are_categories_and_said() -> None:
+    mixed = [str(at) if at % 2 else "unknown" for at in range(ROWS)]
+    words = rf"column 'c' holds numbers in {ROWS // 2} of {ROWS} cells and others \('unknown'.*so it is read as categories: leave the other"
+    with pytest.warns(UserWarning, match=words):
+        assert kinds(TableSchema.learned({"c": mixed}))["c"] == "category"
+    assert kinds(TableSchema.learned({"c": ["1", "2", "A", "B"] * 20}))["c"] == "category"  # codes, of which nothing is said
+
+
 def test_numbers_with_thousands_separators_are_numbers() -> None:
     schema = TableSchema.learned({"c": ["1,200", "3,400.5", "7"]})
     assert schema.encode({"c": ["1,200", "2", ""]}).numbers[:2, 0].tolist() == [1200.0, 2.0]

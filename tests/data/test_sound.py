@@ -95,7 +95,7 @@ def test_a_folder_of_recordings_is_trained_on_and_searched(tmp_path, capsys):
     assert main([*words, "--network", "linear", "--set", "network.dimension=4"]) == 0
     model = nearkin.load(tmp_path / "m", device="cpu")
     asked = recorded(tmp_path / "new.wav", tone(2200))
-    assert sounds.classes[int(model.predict([str(asked)])[0])] == "high"
+    assert model.predict([str(asked)]) == ["high"]
     assert main(["index", str(tmp_path / "m"), str(tmp_path / "sounds")]) == 0
     capsys.readouterr()
     assert main(["search", str(tmp_path / "m"), str(asked)]) == 0 and "high/" in capsys.readouterr().out

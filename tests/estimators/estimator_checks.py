@@ -17,13 +17,13 @@ SETTINGS = {
     "LinearNCA": {"max_iter": 20},
     "LinearNCARegression": {"max_iter": 10},
     "MLKR": {"max_iter": 10},
-    "LMNN": {},
+    "LMNN": {"max_iter": 10},
     "ProbabilisticPCA": {"n_components": 1},  # some checks have two features
-    "NeighborhoodEmbedding": {"epochs": 10},
-    "NeighborhoodClassifier": {"epochs": 10},
-    "NeighborhoodRegressor": {"epochs": 10},
-    "TabularNCAClassifier": {"epochs": 5, "n_members": 1, "learning_rate": 0.02},
-    "TabularNCARegressor": {"epochs": 5, "n_members": 1, "learning_rate": 0.02},
+    "NeighborhoodEmbedding": {"epochs": 5},
+    "NeighborhoodClassifier": {"epochs": 5},
+    "NeighborhoodRegressor": {"epochs": 5},
+    "TabularNCAClassifier": {"epochs": 3, "n_members": 1, "learning_rate": 0.03},
+    "TabularNCARegressor": {"epochs": 3, "n_members": 1, "learning_rate": 0.03},
 }
 _STOCHASTIC = "weights and repeated rows draw different batches and held-out rows, as in scikit-learn's own MLPClassifier"
 EXPECTED = {

@@ -71,6 +71,14 @@ def test_trap_27_labels_beyond_float_precision_stay_distinct() -> None:
     assert knn_accuracy(Points(x, torch.tensor([2**24, 2**24 + 1])), Points(x, torch.tensor([2**24 + 1, 2**24])), 1) == 0.0
 
 
+def test_trap_38_places_without_a_neighbor_never_vote() -> None:
+    """-1 as an index would be the last point, whose class would vote."""
+    known = Points(torch.tensor([[0.0], [1.0], [9.0]]), torch.tensor([4, 4, 7]), torch.arange(3))
+    with pytest.raises(ValueError, match="fewer than k neighbors left after exclusion; lower k or add references"):
+        knn_predict(known, known, 5, exclude_same_id=True)
+    assert knn_predict(known, known, 5).tolist() == [4, 4, 4]  # k is lowered to the three there are
+
+
 def test_the_affinity_is_used() -> None:
     references = Points(torch.tensor([[10.0, 0.0], [0.0, 0.5]]), torch.tensor([0, 1]))
     queries = torch.tensor([[1.0, 0.1]])

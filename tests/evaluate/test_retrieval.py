@@ -361,3 +361,16 @@ ERRORS: list[tuple[Any, dict[str, Any], str]] = [
 def test_errors(queries: Any, options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         retrieval(queries, **options)
+
+
+def test_trap_25_precision_and_recall_at_k_look_at_the_same_k_places() -> None:
+    """With the query left out by its id, both count k places, not k - 1."""
+    points = Points(torch.tensor([[0.0], [1.0], [2.5], [4.5]]), torch.tensor([0, 1, 0, 1]), torch.arange(4))
+    found = retrieval(points, points, ks=(1, 2, 3), draws=0)
+    first = {name: found[name].per_query[0].item() for name in ("precision@1", "precision@2", "precision@3", "recall@1", "recall@2")}
+    assert first == pytest.approx({"precision@1": 0, "precision@2": 1 / 2, "precision@3": 1 / 3, "recall@1": 0, "recall@2": 1})
+
+
+def test_trap_30_the_reciprocal_rank_needs_no_other_metric() -> None:
+    points = Points(torch.tensor([[0.0], [1.0], [1.5], [9.0]]), torch.tensor([0, 1, 0, 1]))
+    assert retrieval(points, ks=(), draws=0)["mrr"].per_query.tolist() == pytest.approx([1 / 2, 1 / 3, 1 / 2, 1 / 2])

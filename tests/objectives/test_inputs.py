@@ -1,5 +1,6 @@
 """Wrong arguments raise an error that names the argument, the value and the fix; nothing is dropped silently."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from nearkin.compose.points import Points, fresh_ids
 from nearkin.compose.references import InBatch, MemoryBank
 from nearkin.compose.references.anchors import circle, orthonormal, packed, simplex, smallest_angle
 from nearkin.compose.relation import LabelDistance, LabelOverlap, SameLabel
-from nearkin.objectives import NCA, NCARegression, NearestClassMean, NeighborhoodObjective, WeightedSum
+from nearkin.objectives import NCA, ArcFace, Matryoshka, NCARegression, NearestClassMean, NeighborhoodObjective, SupCon, WeightedSum
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 0, 1, 1, 2, 2])
@@ -448,3 +449,52 @@ def test_predict_checks_its_embeddings_and_leaves_sizes_to_your_own_distance() -
 def test_references_on_another_device_are_an_error() -> None:
     with pytest.raises(ValueError, match="references are on meta and embeddings on cpu; move them to the same device"):
         NCA()(X, Y, ids=IDS, references=Points(X.to("meta"), Y, IDS))
+
+
+def test_arguments_of_pytorch_metric_learning_are_told_what_to_write() -> None:
+    z, y = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    for objective in (SupCon(), WeightedSum({"a": (1.0, SupCon())}), Matryoshka(SupCon(), (2, 3))):
+        for name in ("ref_emb", "ref_labels"):
+            with pytest.raises(
+                TypeError, match=rf"no argument '{name}'; write ids=.*references=nearkin.Points\(ref_emb, ref_labels, nearkin"
+            ):
+                objective(z, y, **{name: z})
+        with pytest.raises(TypeError, match="no argument 'indices_tuple'; choosing pairs is part of an objective"):
+            objective(z, y, indices_tuple=(1, 2))
+        with pytest.raises(TypeError, match="no third argument by position, tuple; choosing pairs"):
+            objective(z, y, (y, y, y))
+        with pytest.raises(TypeError, match="no argument 'weights'; it takes embeddings, labels, ids=, references= and reduction="):
+            objective(z, y, weights=y)
+
+
+def train(objective: Any, step: Callable[[], None], steps: int = 150, clear: Callable[[], None] | None = None) -> None:
+    z, y = torch.randn(6, 3, requires_grad=True), torch.arange(3).repeat(2)
+    for _ in range(steps):
+        if clear:
+            clear()
+        objective(z, y).backward()
+        step()
+
+
+def test_parameters_that_no_optimizer_moves_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_checks, "_told", set())
+    with pytest.warns(
+        UserWarning, match=r"ArcFace was called 100 times.*no optimizer moves them: give it \[\*network.parameters\(\), \*objec"
+    ) as found:
+        train(ArcFace(3, 3), lambda: None)
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(ArcFace(3, 3), lambda: None)  # said once
+        monkeypatch.setattr(value_checks, "_told", set())
+        train(ArcFace(3, 3), lambda: None, steps=99)
+        train(SupCon(), lambda: None)  # it has none
+        moved = ArcFace(3, 3)
+        train(moved, torch.optim.SGD(moved.parameters(), 0.1).step)
+        cleared = ArcFace(3, 3)
+        optimizer = torch.optim.Adam(cleared.parameters(), 0.0)
+        train(cleared, optimizer.step, clear=optimizer.zero_grad)
+        past = ArcFace(3, 3)  # as older optimizers do
+        train(past, lambda: past.references.vectors.data.add_(0.01))
+        frozen = ArcFace(3, 3).requires_grad_(False)
+        train(frozen, lambda: None)

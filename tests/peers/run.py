@@ -197,13 +197,13 @@ def pml_files(folder: Path) -> list[str]:
 
 TESTS = {"sklearn": sklearn_tests, "metric-learn": metric_learn_tests, "pml": pml_tests}
 SELECTED = {"metric-learn": ["-k", "nca or mlkr or lmnn"], "sklearn": []}
-ON_CPU = {"TEST_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+ALONE = {"TEST_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no GPU, no plugins of ours
 
 
 def tried(folder: Path, arguments: list[str], **settings: str) -> subprocess.CompletedProcess[str]:
     """Run pytest in a folder and print what it says."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    run = subprocess.run(command, cwd=folder, check=False, env={**os.environ, **ON_CPU, **settings}, stdout=subprocess.PIPE, text=True)
+    run = subprocess.run(command, cwd=folder, check=False, env={**os.environ, **ALONE, **settings}, stdout=subprocess.PIPE, text=True)
     print(run.stdout)
     return run
 

@@ -1,6 +1,7 @@
 """The table of counterparts: every name of the peers is in it, and every row that claims equal values is compared."""
 
 import inspect
+import math
 import re
 import sys
 from pathlib import Path
@@ -35,6 +36,26 @@ def test_values_and_gradients_are_equal(title: str, entry: table.Entry) -> None:
         (a, da), (m, dm) = found
         torch.testing.assert_close(m, a, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(dm, da, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("several", [1, 3])
+def test_a_margin_costs_the_same_beyond_half_a_turn(several: int) -> None:
+    """The own class vector is opposite: the angle and the margin together are more than pi."""
+    losses, b = pytest.importorskip("pytorch_metric_learning.losses"), table.batch(0)
+    options = {"num_classes": table.CLASSES, "embedding_size": table.DIMENSION, "margin": math.degrees(0.5)}
+    theirs = (losses.ArcFaceLoss(**options) if several == 1 else losses.SubCenterArcFaceLoss(**options)).double()
+    made = table.o.ArcFace(table.CLASSES, table.DIMENSION) if several == 1 else table.o.SubCenterArcFace(table.CLASSES, table.DIMENSION)
+    ours, vectors = made.double(), theirs.W.data.T.reshape(table.CLASSES, several, table.DIMENSION)
+    vectors = vectors[:, :1].expand_as(vectors) + 0.01 * vectors  # the vectors of a class are near one another
+    theirs.W.data = vectors.reshape(-1, table.DIMENSION).T.clone()
+    ours.references.vectors.data = vectors.reshape(table.CLASSES, -1).clone()
+    z = (-vectors[b.labels, 0] + 0.01 * b.z * vectors.norm() / 10).requires_grad_()
+    cosine = torch.nn.functional.cosine_similarity(z, vectors[b.labels, 0])
+    assert (cosine < -math.cos(0.5)).all()
+    found = [loss(z, b.labels) for loss in (theirs, ours)]
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+    slopes = [torch.autograd.grad(loss, z)[0] for loss in found]
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("module", ["losses", "miners", "distances", "reducers", "samplers"])

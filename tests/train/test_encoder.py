@@ -194,7 +194,7 @@ def test_without_training_the_features_are_the_embedding(tmp_path, photos, weigh
     assert (
         metrics["weights"] == "frozen"
         and model.about["metric"] == "cosine"
-        and model.predict([str(photos / "red" / "0.png")], 3).shape == (1,)
+        and model.predict([str(photos / "red" / "0.png")], 3) == ["red"]
     )
 
 

@@ -76,7 +76,7 @@ def test_a_model_folder_is_complete(tmp_path, digits):
     assert isinstance(model.encode(some.numpy()), np.ndarray)
     np.testing.assert_allclose(model.encode(some.numpy()), embeddings.numpy())
     torch.testing.assert_close(model.encode(some, batch_size=7), embeddings, rtol=1e-4, atol=1e-4)
-    assert float((model.predict(some) == digits.labels[:50]).double().mean()) > 0.85
+    assert float((model.predict(some, numbers=True) == digits.labels[:50]).double().mean()) > 0.85
     assert model.neighbors(some, 3).positions.shape == (50, 3)
     with pytest.raises(ValueError, match=r"inputs have shape \(2, 1, 9, 9\); this model reads"):
         model.encode(torch.zeros(2, 1, 9, 9))

@@ -232,7 +232,7 @@ def test_missing_labels_are_enough_to_train_and_predict(tmp_path):
     assert about["objective"] == "neighborhood_discovery" and "classes for some points" in about["why"]
     assert found["test"]["weighted-nn"] > 0.2
     model = load(tmp_path / "m", device="cpu")
-    assert model.predict(data.inputs[:20]).min() >= 0  # those whose class is not known have no vote
+    assert model.predict(data.inputs[:20], numbers=True).min() >= 0  # those whose class is not known have no vote
     assert torch.equal(labels_used(override(Run(), BASE), partly.part("train")), some[:200])
     with pytest.raises(ValueError, match=rf"{missing} of the 200 training points of digits have no class, and nca needs one for each; use"):
         trained(tmp_path / "n", {"objective.name": "nca"}, partly)

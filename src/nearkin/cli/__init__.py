@@ -106,6 +106,11 @@ PREDICT_EXAMPLES = """examples:
   nearkin predict runs/photos new.jpg
   nearkin predict runs/photos new/ --json
   nearkin predict runs/photos new/ --reject 0.05      "none of these" for images of no known class; needs the index"""
+EXPLAIN = """Show the training points that speak for a prediction, those with the largest share of the vote first. Of a table all rows vote,
+the nearest the most; otherwise the K nearest, each the same."""
+EXPLAIN_EXAMPLES = """examples:
+  nearkin explain runs/people new.csv
+  nearkin explain runs/people new.csv -k 3 --json"""
 TUNE = """Try random settings of a table's training and keep those with the lowest loss on its validation part, then train with them. The
 first trial has the defaults, and the test part is measured once, at the end. tune.json in the model folder lists all trials."""
 TUNE_EXAMPLES = """examples:
@@ -259,6 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_shard(verbs)
     _add_export(verbs)
     _add_predict(verbs)
+    _add_explain(verbs)
     _add_index(verbs)
     _add_search(verbs)
     _add_explore(verbs)
@@ -525,6 +531,25 @@ def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     _add_verify(parser)
     _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.predict"))
+
+
+def _add_explain(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "explain",
+        help="show the training points that speak for a prediction",
+        description=EXPLAIN,
+        epilog=EXPLAIN_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder; its training data must be where they were")
+    parser.add_argument(
+        "queries", nargs="+", metavar="QUERY", help="image files, folders of images, sentences, or data like those of the training"
+    )
+    parser.add_argument("-k", type=_at_least_one, default=5, metavar="K", help="points for each query (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_places(parser)
+    _add_verify(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.explain"))
 
 
 def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -11,7 +11,7 @@ from nearkin.train.config import Run, override
 VECTOR_SUFFIXES = (".parquet", ".npz", ".npy")  # as in nearkin.data, which imports torch
 GIVEN_ROLES = ("vector", "label", "id", "text", "image", "split")
 GIVEN_OPTIONS = ("labels", "images", "metric", *(f"{role}_column" for role in GIVEN_ROLES), "target_columns", "columns")
-READS_MODEL = ("evaluate", "embed", "explore", "search", "predict", "serve", "export")
+READS_MODEL = ("evaluate", "embed", "explore", "search", "predict", "explain", "serve", "export")
 
 
 def check_arguments(arguments: Namespace) -> None:

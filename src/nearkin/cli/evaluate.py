@@ -13,11 +13,11 @@ from rich.table import Table
 from nearkin.cli.evaluation_data import queries_for
 from nearkin.cli.evaluation_output import json_safe, output_folder, progress, provenance, score_table, write_result
 from nearkin.cli.terminal import Terminal
+from nearkin.data.disk import replacing
 from nearkin.data.progress import Report
 from nearkin.models.folder import Model, load
 from nearkin.report import descriptions
 from nearkin.report.baselines import check_comparable, compare, compare_with_raw_inputs, frozen_rows
-from nearkin.report.drawing import save
 from nearkin.report.html import Findings, as_html, as_json, table_rows
 from nearkin.report.illustrate import Illustration, illustrate
 from nearkin.report.inspection import inspect
@@ -145,8 +145,10 @@ def _write(out: Path, folder: Path, findings: Findings, pictures: list[Illustrat
         write_result(out / "suspected_labels.csv", suspects_table(findings.sanity.suspects, findings.subject.classes), folder)
         written.append("suspected_labels.csv")
     if figures:
+        (out / "figures").mkdir(exist_ok=True)
         for one in pictures:
-            for suffix in (".png", ".svg"):
-                save(one.figure, out / "figures" / f"{one.name}{suffix}")
+            for suffix, content in ((".png", one.png), (".svg", one.svg)):
+                with replacing(out / "figures" / f"{one.name}{suffix}") as file:
+                    file.write(content)
         written.append("figures/")
     return f"Wrote {', '.join(written)} to {out}. Open {out / 'report.html'} in a browser."

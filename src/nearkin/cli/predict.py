@@ -37,14 +37,8 @@ def run(arguments: Namespace) -> int:
     if arguments.reject is not None or model.references is None:  # by the index, which has held-out points
         predict: Predict = partial(_by_index, open_index(arguments.folder, **how), arguments.reject)
     else:
-        predict = partial(_by_references, model)
-    if model.reads_texts:
-        column = choice_of(Path(arguments.folder), verify=not arguments.no_verify).text_column or "text"
-        found = [row for query in arguments.queries for row in _of_texts(query, column, arguments.k, predict)]
-    else:
-        found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k, predict)]
-    if not found:
-        raise ValueError("none of the queries could be read; see the messages above")
+        predict = partial(by_references, model)
+    found = predicted(arguments, model, predict)
     if arguments.json:
         json.dump(found, sys.stdout, indent=1)
         sys.stdout.write("\n")
@@ -52,9 +46,21 @@ def run(arguments: Namespace) -> int:
     names = [name for name in found[0] if name != "query"]
     table = Table("query", *names)
     for row in found:
-        table.add_row(Text(row["query"]), *(Text(_cell(row[name])) for name in names))
+        table.add_row(Text(row["query"]), *(Text(cell_of(row[name])) for name in names))
     Terminal(highlight=False, soft_wrap=True, width=1000).print(table)
     return 0
+
+
+def predicted(arguments: Namespace, model: Model, predict: Predict) -> list[dict[str, Any]]:
+    """What `predict` says of every query."""
+    if model.reads_texts:
+        column = choice_of(Path(arguments.folder), verify=not arguments.no_verify).text_column or "text"
+        found = [row for query in arguments.queries for row in _of_texts(query, column, arguments.k, predict)]
+    else:
+        found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k, predict)]
+    if not found:
+        raise ValueError("none of the queries could be read; see the messages above")
+    return found
 
 
 def _predictions(model: Model, query: str, k: int, predict: Predict) -> Iterator[dict[str, Any]]:
@@ -95,22 +101,22 @@ def _files(predict: Predict, paths: list[str], k: int) -> Iterator[dict[str, Any
     yield from found
 
 
-def _by_references(model: Model, names: list[str], inputs: Inputs, k: int) -> Iterator[dict[str, Any]]:
+def by_references(model: Model, names: list[str], inputs: Inputs, k: int) -> Iterator[dict[str, Any]]:
     """One row for each query: the class and the share of its neighbors that agree, or the numbers."""
-    predicted = np.asarray(model.predict(inputs, k))
+    answers = np.asarray(model.predict(inputs, k, numbers=True))
     if model.about["supervision"] != "classes":
-        targets = model.about["targets"] or [f"target {at}" for at in range(predicted.shape[1])]
-        for name, values in zip(names, predicted.tolist(), strict=True):
+        targets = model.about["targets"] or [f"target {at}" for at in range(answers.shape[1])]
+        for name, values in zip(names, answers.tolist(), strict=True):
             yield {"query": name, **dict(zip(targets, values, strict=True))}
         return
     if model.votes_softly:
         shares = model.shares(inputs).max(1).values.tolist()
-        for name, number, share in zip(names, predicted.tolist(), shares, strict=True):
+        for name, number, share in zip(names, answers.tolist(), shares, strict=True):
             yield {"query": name, "label": model.classes[number], "probability": share}
         return
     assert model.references is not None and model.references.labels is not None
     near = model.references.labels[model.neighbors(inputs, k).positions].cpu().numpy()
-    for name, number, voters in zip(names, predicted.tolist(), near, strict=True):
+    for name, number, voters in zip(names, answers.tolist(), near, strict=True):
         yield {"query": name, "label": model.classes[number], "agreement": float((voters == number).mean())}
 
 
@@ -126,5 +132,6 @@ def _by_index(collection: Collection, reject: float | None, names: list[str], in
         yield {"query": name, "label": NONE_OF_THESE if vote.label is None else vote.label, "agreement": vote.agreement}
 
 
-def _cell(value: Any) -> str:
+def cell_of(value: Any) -> str:
+    """A value as it is printed."""
     return rounded(value) if isinstance(value, float) else str(value)

@@ -274,6 +274,7 @@ def _copies(found: Found) -> None:
         )
 
 
+UNSTEPPED = 100  # calls after which parameters that no optimizer moves are said, because some accumulate gradients over many
 UNMOVED = 20  # calls after which a missing update is said: more than most accumulate gradients over
 _told: set[str] = set()  # what was warned of in this process
 
@@ -296,6 +297,17 @@ def _two_classes(found: Found) -> None:
         )
 
 
+def _unstepped(found: Found) -> None:
+    """[whether the parameters are what they were]."""
+    if found.numbers[0]:
+        warn_once(
+            f"{found.about}: step",
+            f"{found.about} was called {UNSTEPPED} times, gradients of its parameters pile up, and no optimizer moves them: give it "
+            "[*network.parameters(), *objective.parameters()], or learned class vectors, thresholds and temperatures stay as they started. "
+            "This is said once.",
+        )
+
+
 VERDICTS: dict[str, Callable[[Found], None]] = {
     "embeddings": _embeddings,
     "targets": _targets,
@@ -304,4 +316,5 @@ VERDICTS: dict[str, Callable[[Found], None]] = {
     "rows": _rows,
     "copies": _copies,
     "two classes": _two_classes,
+    "unstepped": _unstepped,
 }

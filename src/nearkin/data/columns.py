@@ -7,6 +7,7 @@ polars are never imported here.
 import csv
 import json
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
@@ -24,6 +25,7 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>")  # cells of text
 BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
 MOST_CATEGORIES = 1000  # the most frequent ones are kept; the others are one group with the unseen ones
 MOST_COLUMNS = 10_000
+MOST_CODES = 10  # different numbers among other cells that are taken for codes
 ENOUGH = 20  # rows from which on a column with a value of its own in every row is taken for an id
 WORDS = 4  # texts of so many words on average are prose
 ID_NAME = re.compile(r"(^|[_\s.])(id|index|row|key|uuid|guid)$|^unnamed", re.IGNORECASE)
@@ -331,6 +333,13 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     dates = [_seconds(cell) for cell in texts]
     if all(one is not None for one in dates):
         return Cells("date", _filled(gone, dates))
+    if sum(spelled) >= len(texts) / 4 and len({number for number in numbers if number is not None}) > MOST_CODES:
+        others = few(sorted({repr(cell) for cell, number in zip(texts, numbers, strict=True) if number is None}))
+        warnings.warn(
+            f"column {name!r} holds numbers in {sum(spelled):,} of {len(texts):,} cells and others ({others}) in the rest, so it is "
+            "read as categories: leave the other cells empty to read it as numbers, or drop the column",
+            stacklevel=2,
+        )
     return Cells("text", values)
 
 

@@ -13,7 +13,7 @@
 Nothing in it is a pickle.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -28,6 +28,7 @@ from torch.nn import functional
 from nearkin.compose.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine, signs
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_whole
 from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.data.checksums import EDITED, check, wrong
@@ -46,6 +47,7 @@ from nearkin.search import Neighbors, nearest
 from nearkin.search.packing import pack, unpack
 from nearkin.search.rejection import familiarity, fit_rejection
 from nearkin.search.soft_neighbors import Votes, soft_mean
+from nearkin.search.soft_neighbors import vote as soft_shares
 from nearkin.search.voting import vote
 
 NEEDED = ("kind", "shape", "prepare", "metric", "network")  # in every model.json
@@ -91,8 +93,10 @@ class Model:
     >>> model.neighbors(queries, k=1).positions
     tensor([[0],
             [1]])
-    >>> [model.classes[number] for number in model.predict(queries, k=1)]
+    >>> model.predict(queries, k=1)
     ['cat', 'dog']
+    >>> model.predict(queries, k=1, numbers=True)  # their positions in model.classes
+    array([0, 1])
     """
 
     def __init__(
@@ -261,7 +265,9 @@ class Model:
         embeddings = torch.as_tensor(self.encode(inputs)).to(self.device)
         return nearest(embeddings, self._known().embeddings, k, self.affinity)
 
-    def predict(self, inputs: Inputs, k: int = 10, *, reject: float | None = None, held_out: Inputs | None = None) -> Tensor | np.ndarray:
+    def predict(
+        self, inputs: Inputs, k: int = 10, *, reject: float | None = None, held_out: Inputs | None = None, numbers: bool = False
+    ) -> list[str | None] | Tensor | np.ndarray:
         """Predict labels from the nearest training points: the majority's class, or the mean of their targets.
 
         Parameters
@@ -271,16 +277,18 @@ class Model:
         k : int, default=10
             Number of neighbors. Models of tables do not use it: all training rows vote, the nearest the most.
         reject : float, optional
-            Predict -1 for points of no known class, so that this share of known ones is rejected, too.
+            Predict None for points of no known class, so that this share of known ones is rejected, too.
         held_out : Tensor, ndarray, path, Pillow image, or a sequence of these, optional
             At least 20 points of known classes that were not trained on, to keep the rate of `reject`. By default the training points,
             each compared with the others: these are nearer to one another than new points are, so that more than the given share of known
             points is rejected. `Collection.predict` takes the held-out points of the index.
+        numbers : bool, default=False
+            Return classes as their positions in `classes`, -1 for rejected points, to compare them with labels of a data set.
 
         Returns
         -------
-        Tensor or ndarray
-            (n,) class numbers, positions in `classes`, -1 for rejected points; or (n, t) numbers.
+        list of str or None, Tensor or ndarray
+            The names of the classes, None for rejected points; with `numbers` (n,) their positions; (n, t) of a model of numbers.
 
         Raises
         ------
@@ -295,8 +303,7 @@ class Model:
             raise ValueError(f"reject ({reject}) is for classes, and this model predicts {self.about['supervision']}; leave it out")
         if self.votes_softly and reject is None:
             shares = self.shares(inputs)
-            chosen = shares.argmax(1) if classes else shares
-            return chosen if isinstance(inputs, Tensor) else chosen.cpu().numpy()
+            return self._answered(shares.argmax(1) if classes else shares, inputs, numbers or not classes)
         if classes and bool((labels < 0).any()):  # points of unknown class have no vote
             labels, references = labels[labels >= 0], references[labels >= 0]
         queries = torch.as_tensor(self.encode(inputs)).to(self.device)
@@ -304,6 +311,12 @@ class Model:
         found = vote(votes) if classes else votes.float().mean(1)
         if reject is not None:
             found = torch.where(self._rejected(queries, Points(references, labels), held_out, reject), -1, found)
+        return self._answered(found, inputs, numbers or not classes)
+
+    def _answered(self, found: Tensor, inputs: Inputs, numbers: bool) -> list[str | None] | Tensor | np.ndarray:
+        """Predictions as the caller wants them: names, or numbers of the kind of the inputs."""
+        if not numbers:
+            return [None if number < 0 else self.classes[number] for number in found.tolist()]
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
 
     @property
@@ -332,6 +345,43 @@ class Model:
         """
         if not self.votes_softly:
             raise ValueError("shares are those of a model of tables, and this is none; use predict() or neighbors()")
+        found = [soft_mean(some, those, self.about["votes"]["distance"], warm) for some, those, warm in self._members(inputs)]
+        return torch.stack(found).mean(0)
+
+    @torch.no_grad()
+    def voters(self, inputs: Inputs, k: int = 5) -> tuple[Tensor, Tensor]:
+        """Find the training points that speak for each prediction, those with the largest share of the vote first.
+
+        Parameters
+        ----------
+        inputs : Tensor, ndarray, path, Pillow image, frame, or a sequence of these
+            As of `encode`.
+        k : int, default=5
+            Points for each query. In a model of tables all rows vote, and these are those with the largest shares; in others the k
+            nearest vote, each the same.
+
+        Returns
+        -------
+        positions : Tensor
+            (n, k) positions in `references`.
+        shares : Tensor
+            (n, k) their shares of the vote.
+
+        Raises
+        ------
+        ValueError
+            If the model has no references.
+        """
+        if not self.votes_softly:
+            positions = self.neighbors(inputs, k).positions
+            return positions, torch.full(positions.shape, 1 / positions.shape[1], device=positions.device)
+        k, distance = min(check_whole("k", k), len(self._known().embeddings)), self.about["votes"]["distance"]
+        members = [soft_shares(some, those, distance, warm) for some, those, warm in self._members(inputs)]
+        best = [torch.stack([shares for shares, _ in blocks]).mean(0).topk(k) for blocks in zip(*members, strict=True)]
+        return torch.cat([one.indices for one in best]), torch.cat([one.values for one in best])
+
+    def _members(self, inputs: Inputs) -> Iterator[tuple[Tensor, Votes, float]]:
+        """Of each member of a model of tables: the embedded queries, who votes, and the temperature."""
         known, votes = self._known(), self.about["votes"]
         assert known.labels is not None
         classes = self.about["supervision"] == "classes"
@@ -340,9 +390,7 @@ class Model:
         count = len(votes["temperatures"])  # members side by side, each scaled so that the squared distances average
         asked, references = ((part * count**0.5).chunk(count, 1) for part in (queries, known.embeddings))
         voters = [Votes(one, targets.to(one), one.new_zeros(len(one))) for one in references]
-        of = zip(asked, voters, votes["temperatures"], strict=True)
-        found = [soft_mean(some, those, votes["distance"], temperature) for some, those, temperature in of]
-        return torch.stack(found).mean(0)
+        return zip(asked, voters, votes["temperatures"], strict=True)
 
     def report(self) -> SavedReport:
         """Return the report that `nearkin evaluate` wrote for this model; a notebook shows it.
@@ -481,7 +529,7 @@ def load(
     >>> import nearkin
     >>> model = nearkin.load("runs/photos")  # doctest: +SKIP
     >>> model.predict(["query.jpg"])  # doctest: +SKIP
-    array([3])
+    ['swan']
     """
     folder = Path(folder)
     about = about_of(folder)

@@ -204,6 +204,23 @@ def check_dimension(embeddings: Tensor, dimension: int | None) -> None:
         )
 
 
+INSTEAD = {
+    "ref_emb": "write ids=torch.arange(len(embeddings)), "
+    "references=nearkin.Points(ref_emb, ref_labels, nearkin.compose.fresh_ids(len(ref_emb)))",
+    "indices_tuple": "choosing pairs is part of an objective, such as Triplet('hard') or MultiSimilarity(), so that no pairs are passed",
+}
+INSTEAD["ref_labels"] = INSTEAD["ref_emb"]
+
+
+def refuse_unknown(misplaced: tuple[Any, ...], unknown: dict[str, Any]) -> None:
+    """Refuse arguments that a call does not take, with what to write in the place of those of pytorch-metric-learning."""
+    if misplaced or unknown:
+        name = next(iter(unknown), "indices_tuple")
+        known = "it takes embeddings, labels, ids=, references= and reduction="
+        given = f"argument {name!r}" if unknown else f"third argument by position, {type(misplaced[0]).__name__}"
+        raise TypeError(f"an objective takes no {given}; {INSTEAD.get(name, known)}")
+
+
 def check_reduction(reduction: str) -> None:
     """Check that reduction is mean, sum or none."""
     check_choice("reduction", reduction, REDUCTIONS)

@@ -14,6 +14,7 @@ from nearkin.compose.outcome import Reduction
 from nearkin.compose.points import Points
 from nearkin.compose.references import References
 from nearkin.compose.validation import check_whole
+from nearkin.objectives import inputs
 from nearkin.objectives.objective import Deployment, Objective
 from nearkin.objectives.weighted_sum import WeightedSum
 
@@ -85,8 +86,16 @@ class Matryoshka(WeightedSum):
         return references.narrowed(int(name))
 
     def forward(
-        self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"
+        self,
+        embeddings: Tensor,
+        labels: Any = None,
+        *misplaced: Any,
+        ids: Any = None,
+        references: Points | None = None,
+        reduction: Reduction = "mean",
+        **unknown: Any,
     ) -> Tensor:
+        inputs.refuse_unknown(misplaced, unknown)
         self._check_width(embeddings)
         values = []
         for m in self.dimensions:

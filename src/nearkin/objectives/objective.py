@@ -13,7 +13,7 @@ from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.references import References
 from nearkin.compose.relation import Supervision
-from nearkin.compose.value_checks import UNMOVED, collected, held, inspected, warn_once
+from nearkin.compose.value_checks import UNMOVED, UNSTEPPED, checked, collected, held, inspected, warn_once
 from nearkin.objectives import inputs, one_operator
 from nearkin.objectives.recorded import replayed
 
@@ -113,6 +113,12 @@ class Last:
         return f"Last({counts})"
 
 
+@torch.no_grad()
+def _sums(parameters: list[nn.Parameter]) -> Tensor:
+    """(p,) the sum of each; parameters that differ in it have moved."""
+    return torch.stack([one.sum() for one in parameters])
+
+
 def _without_graph(x: Tensor) -> Tensor:
     """The tensor detached, if it has a graph; most have none."""
     return x.detach() if x.requires_grad else x
@@ -164,6 +170,7 @@ class Objective(nn.Module, ABC):
     discovers: ClassVar[bool] = False
     # Of the last call: weight, active and clamped, a plain tuple, which torch.compile can keep; of a recorded step one tensor (n + 2,).
     _counts: tuple[Tensor, Tensor, Tensor | None] | Tensor | None = None
+    _steps: tuple[int, int, Tensor | None] | None = (0, 0, None)  # calls, versions and sums of parameters with gradients; None: all is said
     _unmoved: tuple[int, int] = (0, 0)  # calls with a gradient since the state last moved, and the versions of that state
 
     def __init__(self) -> None:
@@ -313,10 +320,11 @@ class Objective(nn.Module, ABC):
         self,
         embeddings: Tensor,
         labels: Any = None,
-        *,
+        *misplaced: Any,
         ids: Any = None,
         references: Points | None = None,
         reduction: Reduction = "mean",
+        **unknown: Any,
     ) -> Tensor:
         """Compute the loss of a batch. Call the objective itself, `objective(embeddings, labels)`, not this method.
 
@@ -341,6 +349,8 @@ class Objective(nn.Module, ABC):
         reduction : {"mean", "sum", "none"}, default="mean"
             "mean" and "sum" reduce over the valid queries, each with its weight. "none" returns the value of every
             query, 0 where it was skipped.
+        *misplaced, **unknown
+            None are taken. The error says what to write in the place of arguments of pytorch-metric-learning.
 
         Returns
         -------
@@ -358,9 +368,10 @@ class Objective(nn.Module, ABC):
         Warns
         -----
         UserWarning
-            Once, if a batch holds one class only, so that its loss is 0; and once, if the objective has state that
-            `update` should move and it never did.
+            Once, if a batch holds one class only, so that its loss is 0; once, if the objective has state that
+            `update` should move and it never did; and once, if no optimizer moves its parameters.
         """
+        inputs.refuse_unknown(misplaced, unknown)
         if torch.compiler.is_compiling() and one_operator.takes(embeddings, labels, ids, references, reduction):
             parameters = [one for one in self.parameters() if one.requires_grad]
             loss, self._counts = one_operator.evaluated(self._number, Points(embeddings, labels, ids), reduction, parameters)
@@ -375,8 +386,11 @@ class Objective(nn.Module, ABC):
 
     def _loss(self, embeddings: Tensor, labels: Any, ids: Any, references: Points | None, reduction: Reduction) -> Tensor:
         batch = self._shaped(embeddings, labels, ids)
-        if not torch.compiler.is_compiling() and batch.embeddings.requires_grad and self.training and self.moves():
-            self._expect_update()
+        if not torch.compiler.is_compiling() and batch.embeddings.requires_grad and self.training:
+            if self._steps is not None:
+                self._expect_step()
+            if self.moves():
+                self._expect_update()
         if references is None and (found := replayed(self, batch, reduction)) is not None:
             loss, self.__dict__["_counts"] = found  # past nn.Module, whose setter takes longer than a launch
             return loss
@@ -408,6 +422,29 @@ class Objective(nn.Module, ABC):
             The value and the weight of every query.
         """
         return self.outcome(self._valued(batch), None)
+
+    def _expect_step(self) -> None:
+        """Warn, once, when many calls have left gradients in parameters that no optimizer uses.
+
+        An optimizer clears gradients, or moves the parameters and so changes their versions. Few move them past their versions, by `.data`;
+        so their sum is compared before anything is said, which on CUDA is read when it has arrived.
+        """
+        assert self._steps is not None
+        calls, before, sums = self._steps
+        mine = [one for one in self.parameters() if one.requires_grad]
+        versions, cleared = sum(one._version for one in mine), all(one.grad is None for one in mine)
+        if not mine or (calls > 0 and (cleared or versions != before)):
+            self._steps = None
+        elif cleared:  # nothing has flown back yet; after ten calls somebody clears it
+            self._steps = (calls - 1, 0, None) if calls > -10 else None
+        elif calls <= 0:
+            self._steps = 1, versions, _sums(mine)
+        elif calls < UNSTEPPED:
+            self._steps = calls + 1, versions, sums
+        else:
+            self._steps = None
+            assert sums is not None
+            checked("unstepped", [(_sums(mine) == sums).all()], type(self).__name__)
 
     def _expect_update(self) -> None:
         """Warn, once, when many calls with a gradient have left the state as it was."""

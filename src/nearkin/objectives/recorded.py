@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_POINTS = 1 << 16  # above, the arithmetic takes far longer than the launches
 MOST_BYTES, MOST_SHARE = 1 << 30, 1 / 16  # of memory, and of the device's, that the recordings of an objective may keep
 KEPT, MOST_CAPTURES = 8, 32  # recordings of an objective at a time, and ever: batches of always other sizes are not worth recording
-NOT_SETTINGS = frozenset([*vars(nn.Module()), "_counts", "_unmoved", "_number"])
+NOT_SETTINGS = frozenset([*vars(nn.Module()), "_counts", "_steps", "_unmoved", "_number"])
 
 _known: "WeakKeyDictionary[Objective, _Recordings]" = WeakKeyDictionary()
 

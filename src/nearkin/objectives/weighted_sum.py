@@ -13,6 +13,7 @@ from nearkin.compose.outcome import Outcome, Reduction
 from nearkin.compose.points import Points
 from nearkin.compose.references import Centers, References
 from nearkin.compose.relation import SameLabel
+from nearkin.objectives import inputs
 from nearkin.objectives.class_vectors import Softmax
 from nearkin.objectives.neighborhood import NeighborhoodObjective
 from nearkin.objectives.objective import Deployment, Objective
@@ -136,7 +137,14 @@ class WeightedSum(nn.Module):
         return copy.deepcopy(references)
 
     def forward(
-        self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"
+        self,
+        embeddings: Tensor,
+        labels: Any = None,
+        *misplaced: Any,
+        ids: Any = None,
+        references: Points | None = None,
+        reduction: Reduction = "mean",
+        **unknown: Any,
     ) -> Tensor:
         """Compute the weighted sum; each term reduces by its own rule before it is weighted.
 
@@ -144,12 +152,15 @@ class WeightedSum(nn.Module):
         ----------
         embeddings, labels, ids, references, reduction
             As for every `Objective`; all terms get the same ones.
+        *misplaced, **unknown
+            None are taken.
 
         Returns
         -------
         Tensor
             A scalar, or (n,) with reduction="none".
         """
+        inputs.refuse_unknown(misplaced, unknown)
         values = [
             self.weights[name] * term(embeddings, labels, ids=ids, references=references, reduction=reduction)
             for name, term in self.terms.items()

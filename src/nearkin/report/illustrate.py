@@ -1,8 +1,10 @@
 """The pictures of a report, each with a caption on how to read it."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,8 +35,12 @@ DECISIONS = 4  # neighbor decisions with heat maps
 STAGES, REFERENCES = 7, 500  # stages of a training in one row, and references of each
 
 
-class Illustration(NamedTuple):
-    """A figure with its place in the report; `caption` says how to read it, `alt` describes it for screen readers."""
+@dataclass(frozen=True, eq=False)
+class Illustration:
+    """A figure with its place in the report; `caption` says how to read it, `alt` describes it for screen readers.
+
+    Each format is drawn once, however often it is written.
+    """
 
     name: str
     section: str
@@ -42,10 +48,15 @@ class Illustration(NamedTuple):
     alt: str
     caption: str
 
-    @property
+    @cached_property
     def png(self) -> bytes:
         """The content of a PNG file."""
         return as_bytes(self.figure)
+
+    @cached_property
+    def svg(self) -> bytes:
+        """The content of an SVG file."""
+        return as_bytes(self.figure, ".svg")
 
 
 def illustrate(

@@ -111,7 +111,7 @@ def _named(arrays: Arrays) -> dict[str, Any]:
 
 def _sources(found: Mapping[str, np.ndarray], n: int, where: str) -> list[str]:
     """What each point is called: its source or id, if these are all different, or its row."""
-    names = next((found[key].astype(np.str_).tolist() for key in NAMES if key in found and found[key].shape == (n,)), [])
+    names: list[str] = next((found[key].astype(np.str_).tolist() for key in NAMES if key in found and found[key].shape == (n,)), [])
     return names if len(set(names)) == n else [f"{where} row {row}" for row in range(n)]
 
 
@@ -196,7 +196,8 @@ def _missing(labels: np.ndarray) -> np.ndarray:
     """Where a label is missing: an empty name, or -1 if there are two other classes (of -1 and +1 both are classes)."""
     missing = labels == ("" if labels.dtype.kind in "US" else -1)
     few_classes = labels.dtype.kind not in "US" and len(np.unique(labels)) < 3
-    return missing & ~(missing.all() | few_classes)
+    found: np.ndarray = missing & ~(missing.all() | few_classes)
+    return found
 
 
 def with_unknown(labels: np.ndarray) -> np.ndarray:
