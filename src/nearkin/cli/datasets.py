@@ -53,7 +53,7 @@ def new_points(about: Mapping[str, Any], what: str, **options: Any) -> Dataset:
     """Queries or new points for a model: vectors where its vectors were given, otherwise data as for training."""
     if "given" in about:
         return open_vectors(what, on_error=options.get("on_error", "raise"), report=options.get("report"))
-    asked = {"supervision": "ids"} if "table" in about else {}  # a row is asked about although its class is filled in, or is not
+    asked: dict[str, Any] = {"supervision": "ids"} if "table" in about else {}  # rows without a class are kept
     return sources.open(what, **reading(dict(about)), **asked, **options)
 
 
