@@ -59,11 +59,18 @@ def label_errors() -> list[str]:
     methods = list(dict.fromkeys(row["method"] for row in rows))
     lines = []
     for name, kind, share in dict.fromkeys((row["set"], row["noise"], row["share"]) for row in rows):
-        own = {row["method"]: row for row in rows if (row["set"], row["noise"], row["share"]) == (name, kind, share)}
-        figures = [f"{own[method]['average_precision']:.3f}" if method in own else "" for method in methods]
-        listed = own["nearkin"]
-        lines.append((name, kind, f"{share:.0%}", *figures, f"{listed['precision']:.0%} / {listed['recall']:.0%}"))
-    return table(("set", "errors", "share", *methods, "list: precision / recall"), lines)
+        draws = [row for row in rows if (row["set"], row["noise"], row["share"]) == (name, kind, share)]
+        figures = [_mean(draws, method, "average_precision", ".3f") for method in methods]
+        count = len({row["seed"] for row in draws if row["method"] == "nearkin"})
+        listed = " / ".join(_mean(draws, "nearkin", figure, ".0%") for figure in ("precision", "recall"))
+        lines.append((name, kind, f"{share:.0%}", str(count), *figures, listed))
+    return table(("set", "errors", "share", "draws", *methods, "list: precision / recall"), lines)
+
+
+def _mean(rows: list[dict[str, Any]], method: str, figure: str, form: str) -> str:
+    """The mean over the draws of the errors; empty where a method was not run."""
+    values = [row[figure] for row in rows if row["method"] == method]
+    return format(sum(values) / len(values), form) if values else ""
 
 
 def picks() -> list[str]:

@@ -25,6 +25,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """At the end all is garbage again: what stays frozen is reported as leaked by some extension modules."""
+    gc.unfreeze()
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def _one_dnn_stays_on() -> Iterator[None]:
     """Turn oneDNN on again after a test in bfloat16.

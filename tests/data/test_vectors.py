@@ -138,6 +138,15 @@ def test_the_text_that_is_named_is_the_one_that_is_shown():
     assert open_vectors(table, columns=VectorColumns(text="body")).columns == {"text": ["hello", "world"], "text (given)": [1, 2]}
 
 
+def test_days_are_shown_without_a_time(tmp_path):
+    table = pd.DataFrame({"embedding": list(np.eye(3)), "added": pd.to_datetime(["2026-02-21", "2026-02-22", None])})
+    table["seen"] = pd.to_datetime(["2026-02-21 00:00", "2026-02-22 10:30", None])
+    table.to_parquet(tmp_path / "v.parquet")
+    data = open_vectors(tmp_path / "v.parquet")
+    assert data.columns["added"] == ["2026-02-21", "2026-02-22", None]
+    assert data.columns["seen"] == ["2026-02-21T00:00:00", "2026-02-22T10:30:00", None]
+
+
 def test_minus_one_is_an_unknown_class_in_array_files(tmp_path):
     np.savez(tmp_path / "v.npz", x=np.eye(4), y=[-1, 0, 1, 0])
     assert open_vectors(tmp_path / "v.npz").labels.tolist() == [-1, 0, 1, 0]

@@ -45,6 +45,21 @@ def test_scores_are_those_of_a_fit_without_the_point() -> None:
         torch.testing.assert_close(found[left].double(), plain, atol=1e-4, rtol=0)
 
 
+def test_both_judges_have_a_second_round_without_the_doubted_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, fitted_on = sys.modules["nearkin.evaluate.label_errors"], []
+    plain = module._logistic
+
+    def watched(points: _Labeled, seed: int) -> object:
+        fitted_on.append(points.y)
+        return plain(points, seed)
+
+    monkeypatch.setattr(module, "_logistic", watched)
+    x, y, wrong = digits_with_errors(0.1)
+    label_errors(x, y)
+    first, second = ((one < 0).numpy() for one in fitted_on)
+    assert not first.any() and second[wrong].mean() > 0.9 and second[~wrong].mean() < 0.05
+
+
 def test_planted_errors_are_ranked_above_those_of_logistic_regression_out_of_fold() -> None:
     x, y, wrong = digits_with_errors(0.1)
     found = label_errors(x, y)

@@ -84,6 +84,19 @@ def test_class_names_and_paths_add_no_markup(findings: Findings) -> None:
     assert text.count("&lt;script&gt;") >= 7 and "&#34;&gt;&lt;img src=x" in text
 
 
+def test_a_figure_is_drawn_once_in_each_format_however_often_it_is_written(findings: Findings) -> None:
+    drawn: list[str] = []
+
+    class Counted(Drawn):
+        def savefig(self, file: Any, **how: Any) -> None:
+            drawn.append(how["format"])
+            super().savefig(file)
+
+    one = Illustration("worst", "neighbors", Counted(), "alt", "caption")
+    assert as_html(findings, [one]) == as_html(findings, [one]) and one.png == one.svg == one.svg
+    assert drawn == ["png", "svg"]
+
+
 def test_the_page_fetches_nothing_and_has_both_color_schemes(findings: Findings) -> None:
     text = as_html(findings, [])
     assert not re.search(r"https?://|<link|@import|url\(", text) and "prefers-color-scheme: dark" in text

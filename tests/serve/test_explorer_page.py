@@ -134,7 +134,7 @@ def test_the_neighbors_are_those_of_the_index_and_the_slider_shows_more(page: An
     assert first == pytest.approx(found.hits[0].affinity, rel=0.01)
     page.fill("#id", "9999")
     page.press("#id", "Enter")
-    until(page, "document.getElementById('toast').textContent.startsWith('No point has the number 9999')")
+    until(page, "document.getElementById('toast').textContent.startsWith('No point has the id or the number 9999')")
 
 
 def test_the_legend_filters_and_the_colors_change(page: Any) -> None:
@@ -421,7 +421,8 @@ def test_names_of_classes_do_not_overlap_and_ids_are_whole(browser: Any, tmp_pat
     vectors = draw.normal(size=(len(rows), 4)).astype(np.float32)
     ids = [f"shelf/{row % 4}/{'x' * 60 * (row == 1)}book-{row}" for row in range(len(rows))]
     table = {"embedding": vectors, "label": [names[row] for row in rows], "id": ids}
-    opened = Opened(browser, served(index_vectors(table, tmp_path / "v"), method="pca"))
+    address = served(index_vectors(table, tmp_path / "v"), method="pca")
+    opened = Opened(browser, address)
     page = opened.page
     until(page, READY)
     until(page, "explorer.names().length > 1")
@@ -435,6 +436,13 @@ def test_names_of_classes_do_not_overlap_and_ids_are_whole(browser: Any, tmp_pat
         page.press("#id", "Enter")
         until(page, f"explorer.row() === {row}")
         assert page.inner_text(".visit .source") == text and page.get_attribute(".visit .source", "title") == ids[row]
+    page.fill("#id", ids[9])
+    page.press("#id", "Enter")
+    until(page, "explorer.row() === 9")
+    page.goto(f"{address}/")  # the search page asks for no image
+    until(page, "document.querySelectorAll('.card').length === 10")
+    assert page.locator("#with-point").is_visible() and not page.locator("#choose").is_visible()
+    assert not page.locator("#with-image").is_visible()
     page.close()
     assert opened.problems == []
 

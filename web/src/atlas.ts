@@ -40,6 +40,7 @@ export interface Atlas {
   columns: { name: string; names: string[] | null; values: Float32Array | Int32Array }[]; // metadata: numbers, or positions in names
   pictured: boolean; // whether there are thumbnails
   texts: string[] | null; // the beginning of each text, if the points are texts
+  sources?: string[] | null; // what each point is called, if these are short
   searches?: boolean; // whether new texts can be searched
   images?: boolean; // whether the models read images
   live: boolean;

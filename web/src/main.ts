@@ -110,7 +110,7 @@ async function show(fresh: Atlas): Promise<void> {
   byId("find").hidden = false;
   byId("images").hidden = !atlas.pictured;
   images(same ? byId("images").matches("[aria-pressed=true]") : atlas.kind === "nothing");
-  if (atlas.searches) byId<HTMLInputElement>("id").placeholder = "Search a text, or a number";
+  byId<HTMLInputElement>("id").placeholder = atlas.searches ? "Search a text, or a number" : atlas.sources ? "Point id or number" : "Point number";
   byId("choose").hidden = !(atlas.images ?? atlas.pictured);
   cover(null);
   side();
@@ -321,10 +321,10 @@ function zoom(): void {
 }
 
 function find(text: string): void {
-  if (atlas.searches && text.trim() && !/^#?\d+$/.test(text.trim())) return void seek(() => backend.ask(atlas, text.trim()));
-  const id = Number(text.replace(/^#/, "").trim());
-  const row = text.trim() === "" ? -1 : atlas.ids.indexOf(id);
-  if (row < 0) return note(`No point has the number ${text || "nothing"}. There are ${count(atlas.count, "point")}, starting at ${atlas.ids[0]}.`, true);
+  if (atlas.searches && text.trim() && !/^#?\d+$/.test(text.trim()) && !atlas.sources?.includes(text.trim())) return void seek(() => backend.ask(atlas, text.trim()));
+  const named = text.trim() === "" ? -1 : (atlas.sources ?? []).indexOf(text.trim());
+  const row = named >= 0 || text.trim() === "" ? named : atlas.ids.indexOf(Number(text.replace(/^#/, "").trim()));
+  if (row < 0) return note(`No point has the ${atlas.sources ? "id or the number" : "number"} ${text || "nothing"}. There are ${count(atlas.count, "point")}, such as ${atlas.sources?.[0] ?? atlas.ids[0]}.`, true);
   pick(row);
   maps.forEach((map) => map.approach([row], true));
 }

@@ -25,7 +25,7 @@ const WHOLE = { x: -1.04, y: -1.1, width: 2.08, height: 2.14 }; // with space be
 const MIDDLE: [number, number] = [WHOLE.x + WHOLE.width / 2, WHOLE.y + WHOLE.height / 2];
 const [PICTURE, CELL] = [36, 42]; // pixels of an image on the map, and of the cell that has at most one
 const MOST_NAMES = 24; // classes whose names fit on a map
-const [LINE, GAP, LONGEST] = [17, 3, 32]; // pixels of a name's line, pixels between names, characters of a name
+const [LINE, GAP, LONGEST] = [17, 3, 40]; // pixels of a name's line, pixels between names, characters of a name
 const SHIFTS = [0, -1, 1, -2, 2]; // lines by which a name may be moved to where it covers no other
 
 interface Box {

@@ -136,7 +136,7 @@ EXPLORE_EXAMPLES = """examples:
   nearkin explore vectors.npy --labels labels.csv --images photos/ --metric cosine
   nearkin explore vectors.parquet --label-column genre --out runs/books
   nearkin evaluate vectors.parquet                         the figures only
-  nearkin search vectors.parquet --id 17 --where shop=Berlin
+  nearkin search vectors.parquet --id books/17 --where shop=Berlin
   nearkin export vectors.parquet --page out/               a page that opens without a server"""
 CHECK = """Compare every file with its checksum: those of the model, its index, its checkpoints and its map, or the shards of a
 folder. Prints a table and exits with 1 if a file is damaged. Files that are opened are compared anyway, with a faster checksum."""

@@ -4,8 +4,10 @@ Two judges, each of which predicts a label without having seen it, and whose log
 
 - Ridge regression on Gaussian kernel features of the embeddings. A narrow kernel votes among near neighbors, a wide one is a linear
   classifier; the width and the penalty are chosen by the log-loss of leave-one-out predictions, which ridge regression has in closed
-  form. A second round fits without the labels that the first one contradicts, and both count.
+  form.
 - Logistic regression, out of five folds. It is the better judge of labels that are far off.
+
+A second round of both fits without the labels that the first ridge regression contradicts, and both rounds count.
 """
 
 import warnings
@@ -111,10 +113,11 @@ def label_errors(embeddings: Tensor, labels: Tensor, affinity: Affinity | None =
     classes, y = _numbered(given)
     points = _Labeled(_scaled(x, affinity), y, len(classes))
     judges, weights = fitted(points, seed)
-    linear = _logistic(points, seed)
+    linear = [_logistic(points._replace(y=torch.where(weight > 0, y, -1)), seed) for weight in weights]
     margin, best = torch.empty(len(y), dtype=torch.float64), torch.empty(len(y), dtype=torch.int64)
     for rows in points.chunks():
-        found = (_together(judges, weights, points, rows) + linear.log_probabilities(points, rows)) / 2
+        made = torch.stack([folds.log_probabilities(points, rows) for folds in linear]).mean(0)
+        found = (_together(judges, weights, points, rows) + made) / 2
         margin[rows], best[rows] = _margins(found, y[rows])
     margin[(torch.bincount(y[y >= 0], minlength=len(classes))[y.clamp_min(0)] < 2) | (y < 0)] = torch.nan
     listed = (margin > LISTED).nonzero()[:, 0]

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -247,11 +247,7 @@ def _dataset(
     sources = _sources(left, role["id"], pictures, place)
     kept = set(columns.keep) if columns.keep is not None else None
     text = role["text"]
-    shown = {
-        _column_name(one, text): [_cell(cell) for cell in values]
-        for one, values in left.items()
-        if kept is None or one in kept or one == text
-    }
+    shown = {_column_name(one, text): _plain(values) for one, values in left.items() if kept is None or one in kept or one == text}
     return Dataset(name, vectors, sources=sources, columns=shown, pictures=pictures, **known)
 
 
@@ -260,6 +256,14 @@ def _column_name(name: str, text: str | None) -> str:
     if name == text:
         return "text"
     return f"{name} (given)" if name in OWN_NAMES or (name == "text" and text) else name
+
+
+def _plain(values: Sequence[Any]) -> list[Any]:
+    """The values of a column; times of a column that has days only become days."""
+    times = [one for one in values if isinstance(one, datetime)]
+    if times and all(one.time() == time() for one in times):
+        values = [one.date() if isinstance(one, datetime) else one for one in values]
+    return [_cell(one) for one in values]
 
 
 def _cell(value: Any) -> Any:

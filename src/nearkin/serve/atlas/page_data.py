@@ -16,6 +16,7 @@ from nearkin.serve.atlas.table import MetadataColumn, PointTable
 UNKNOWN = 255  # in place of a purity in hundredths
 MOST_CLUSTERS = 10  # clusters of points without labels
 CLUSTERED, COMPARED = 4000, 1000  # points from which the clusters, and their number, are found
+MOST_NAMES = 1_000_000  # characters of the names of points, by which the page finds them
 MOST_TEXTS, BEGINNING = 50_000, 160  # texts whose beginnings the page loads first, and their characters
 
 
@@ -35,6 +36,7 @@ def header(maps: Sequence[ModelMap], **more: Any) -> dict[str, Any]:
         "columns": [_column(one) for one in table.columns],
         "pictured": any(table.thumbnail(row) for row in range(min(len(table), 100))),
         "texts": _texts(table),
+        "sources": list(table.sources) if sum(map(len, table.sources)) <= MOST_NAMES else None,
         "models": [_model(one) for one in maps],
         **more,
     }
