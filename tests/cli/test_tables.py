@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 import nearkin
 from nearkin import cli
+from nearkin.cli.search import rounded
 from nearkin.data.sources.rows import open_rows
 from nearkin.data.sources.table import Columns
 from nearkin.data.table_format import TableFormat
@@ -106,6 +107,15 @@ def test_rows_that_speak_for_a_prediction_are_shown(place: Path, capsys: pytest.
     assert said.count("probability") == 6 and "share" in said and "job" in said
 
 
+def test_rows_are_predicted_and_searched_although_their_label_is_empty_or_not(place: Path, tmp_path: Path, capsys: Any) -> None:
+    labels = ["", "high", "", "a class of its own", "", ""]
+    rows = [f"{line.rpartition(',')[0]},{label}" for line, label in zip(people(6, seed=1), labels, strict=True)]
+    for name, some in (("some", rows), ("none", [line.rpartition(",")[0] + "," for line in rows])):
+        told = run(capsys, "predict", place / "model", write(tmp_path / f"{name}.csv", some), "--json")
+        assert told.count('"label"') == 6 and "left out" not in told
+    assert run(capsys, "search", place / "model", tmp_path / "none.csv", "-k", 1).count("the 1 nearest") == 6
+
+
 @pytest.mark.parametrize("form", ["pandas", "polars", "mapping", "parquet"])
 def test_a_model_reads_frames_mappings_and_parquet(place: Path, tmp_path: Path, form: str) -> None:
     pandas = pytest.importorskip("pandas")
@@ -144,6 +154,7 @@ def test_rows_are_evaluated_and_embedded(place: Path, capsys: pytest.CaptureFixt
     said = run(capsys, "evaluate", place / "model", "--compare", "--device", "cpu", "--out", place / "evaluation")
     assert "1-nn" in said and "columns standardized, categories one-hot" in said and "Uncentered inputs" not in said
     assert (place / "evaluation" / "report.html").exists()
+    assert "this model reads rows" in refused(capsys, "export", place / "model", "--onnx")
     assert "160 embeddings of 8 dimensions" in run(capsys, "embed", place / "model", place / "people.csv", "--out", place / "e.npz")
 
 
@@ -246,3 +257,20 @@ def test_tune_keeps_the_settings_that_validate_best(tmp_path: Path, capsys: pyte
         assert found == value, name
     np.savez(tmp_path / "v.npz", x=np.random.default_rng(0).normal(size=(30, 2)), y=np.arange(30) % 2)
     assert "nearkin tune is for tables" in refused(capsys, "tune", tmp_path / "v.npz", "--out", tmp_path / "m2")
+
+
+def test_progress_is_told_while_a_member_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nearkin.data.progress.PAUSE", 0.0)
+    told = run(capsys, "train", write(tmp_path / "t.csv", people(40)), "--out", tmp_path / "m", *TRAIN[:-1], "network.options.members=2")
+    assert "training member 2 of 2: 1 of 12 epochs (8 %)" in told and "member 2 of 2: 12 epochs, validation loss" in told
+    assert "training member" not in (tmp_path / "m" / "log.jsonl").read_text()  # which keeps results only
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(138600.25, "138600"), (11130.0, "11130"), (0.12345, "0.1235"), (7.0, "7"), (-1500.6, "-1501"), (1.2e-7, "1.2e-07")],
+)
+def test_numbers_are_shown_with_all_digits_before_the_point(value: float, shown: str) -> None:
+    assert rounded(value) == shown

@@ -75,7 +75,7 @@ def test_all_damaged_files_are_named_at_once_before_anything_is_trained(tmp_path
     for number in range(12):
         (data / "dark" / f"{number}.png").write_bytes(b"no picture")
     run = override(Run(), {**QUICK, "data.source": str(data)})
-    with pytest.raises(DamagedImageError, match=r"(?s)12 of 46 files cannot be read:.*dark/0.png.*and 2 more.*--skip-damaged"):
+    with pytest.raises(DamagedImageError, match=r"(?s)12 of 46 files cannot be read:.*dark/0.png.*and 2 more; remove .*--skip-damaged"):
         train(run, tmp_path / "m", reporter=notes, device="cpu")
     assert not notes.epochs
     train(override(run, {"data.on_error": "skip"}), tmp_path / "m", reporter=notes, device="cpu")

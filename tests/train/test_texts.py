@@ -295,6 +295,16 @@ def test_the_features_of_minilm_are_those_of_its_authors() -> None:
     assert float(similar[0, 1]) == pytest.approx(0.7553, abs=2e-3) and float(similar[0, 2]) < 0.2
 
 
+def test_a_table_with_an_empty_text_is_predicted_but_for_that_row(reviews, tmp_path, capsys) -> None:
+    train(settings(reviews), tmp_path / "m", device="cpu")
+    assert "you chose it" not in (tmp_path / "m" / "model.json").read_text()
+    (tmp_path / "new.csv").write_text('text\nthe wheel is flat\n""\nan apple\n')
+    assert main(["predict", str(tmp_path / "m"), str(tmp_path / "new.csv"), "--json", "--device", "cpu"]) == 0
+    printed, said = capsys.readouterr()
+    assert [one["query"] for one in json.loads(printed)] == ["new.csv row 2", "new.csv row 4"]
+    assert "1 of 3 rows with an empty text: row 3" in said
+
+
 def test_texts_are_not_exported_to_onnx(reviews, tmp_path) -> None:
     train(settings(reviews), tmp_path / "m", device="cpu")
     with pytest.raises(ValueError, match="this model reads texts; use it in Python"):

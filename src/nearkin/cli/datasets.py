@@ -53,7 +53,8 @@ def new_points(about: Mapping[str, Any], what: str, **options: Any) -> Dataset:
     """Queries or new points for a model: vectors where its vectors were given, otherwise data as for training."""
     if "given" in about:
         return open_vectors(what, on_error=options.get("on_error", "raise"), report=options.get("report"))
-    return sources.open(what, **reading(dict(about)), **options)
+    asked: dict[str, Any] = {"supervision": "ids"} if "table" in about else {}  # rows without a class are kept
+    return sources.open(what, **reading(dict(about)), **asked, **options)
 
 
 def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:

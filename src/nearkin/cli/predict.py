@@ -16,7 +16,7 @@ from rich.text import Text
 from nearkin import data as sources
 from nearkin.cli.datasets import choice_of, new_points
 from nearkin.cli.progress import note
-from nearkin.cli.search import image_files_of, text_of
+from nearkin.cli.search import image_files_of, rounded, text_of
 from nearkin.cli.terminal import Terminal
 from nearkin.data.images import DamagedImageError
 from nearkin.data.sources.table import TABLE_SUFFIXES
@@ -81,7 +81,9 @@ def _of_texts(query: str, column: str, k: int, predict: Predict) -> Iterator[dic
         name, text = text_of(query)
         yield from predict([name], [text], k)
         return
-    data = sources.open(query, text_column=column, report=note)
+    data = sources.open(
+        query, text_column=column, on_error="skip", report=note
+    )  # rows without a text are named and skipped, like damaged images
     assert isinstance(data.inputs, Texts)
     for start in range(0, len(data), TOGETHER):
         yield from predict(list(data.sources[start : start + TOGETHER]), list(data.inputs.texts[start : start + TOGETHER]), k)
@@ -132,4 +134,4 @@ def _by_index(collection: Collection, reject: float | None, names: list[str], in
 
 def cell_of(value: Any) -> str:
     """A value as it is printed."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return rounded(value) if isinstance(value, float) else str(value)

@@ -191,9 +191,15 @@ def _metadata(hits: Sequence[Hit]) -> list[tuple[str, list[str]]]:
     return [(name, [_cell(hit.metadata.get(name)) for hit in hits]) for name in names[:SHOWN]]
 
 
+def rounded(value: float) -> str:
+    """Four digits, and all of those before the point: 0.1235, 138600, 1.2e-07."""
+    whole = value.is_integer() or abs(value) >= 1000
+    return f"{value:.0f}" if whole and abs(value) < 1e15 else f"{value:.4g}"
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return rounded(value)
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
 
 

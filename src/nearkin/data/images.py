@@ -63,7 +63,7 @@ def damaged_files_error(reasons: Sequence[str], total: int) -> DamagedImageError
     listed = [*reasons[:NAMED], *([f"and {len(reasons) - NAMED:,} more"] if len(reasons) > NAMED else [])]
     named = "".join(f"\n  {reason}" for reason in listed)
     fix = f"remove them, or pass {SKIP} to leave them out"
-    return DamagedImageError(f"{len(reasons):,} of {total:,} files cannot be read:{named}\n", fix)
+    return DamagedImageError(f"{len(reasons):,} of {total:,} files cannot be read:{named}", fix)
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,7 +94,8 @@ def open(
     group_column : str, optional
         Column with the group. By default "group", if there is one.
     rows : TableFormat, optional
-        The columns of the table that a model was trained on; this table must have the same features.
+        The columns of the table that a model was trained on; this table must have the same features. With ``supervision="ids"`` its
+        classes and numbers are not read, and rows without them are kept.
     on_error : {"raise", "skip"}, default="raise"
         "skip" leaves out missing files, empty class folders and (when loading) damaged images, and reports how many.
     download : bool, default=False
@@ -127,7 +128,7 @@ def open(
     options = ReadOptions(split, None if size is None else Framing(size, crop, interpolation), channels, on_error, report)
     targets = _names(target_columns)
     columns = Columns(path_column, label_column, targets, split_column, group_column, _names(text_column) or ())
-    data = _opened(what, Path(data_root), columns, options, download, rows)
+    data = _opened(what, Path(data_root), columns, options, download, rows, asked=supervision == "ids")
     if supervision is None and targets and label_column is None:
         supervision = "numbers"  # target columns are named in order to learn from them
     if supervision is not None:
@@ -143,10 +144,11 @@ def _opened(
     options: ReadOptions,
     download: bool,
     rows: TableFormat | None,
+    asked: bool,
 ) -> Dataset:
     if not isinstance(what, str | os.PathLike):
         framed = rows is not None or hasattr(what, "columns")
-        return open_rows(what, columns, options.report, rows) if framed else open_arrays(what, options)
+        return open_rows(what, columns, options.report, rows, asked=asked) if framed else open_arrays(what, options)
     text = os.fspath(what)
     name = _named(text) if isinstance(what, str) else None
     if name is not None:
@@ -169,7 +171,7 @@ def _opened(
         return read_vectors(path, columns=_vector_columns(columns), on_error=options.on_error, report=options.report)
     if path.suffix.lower() in TABLE_SUFFIXES:
         if rows is not None or not lists_files(path, columns.path):
-            return open_rows(path, columns, options.report, rows)
+            return open_rows(path, columns, options.report, rows, asked=asked)
         return open_table(path, columns, options)
     if path.suffix.lower() in ARRAY_SUFFIXES:
         return open_array_file(path, options)

@@ -106,7 +106,7 @@ def objective_on_unit_length(run: Run, train: Dataset) -> Run:
     chosen = run.objective.name not in ("auto", "nca") or train.supervision != "classes" or not run.network.normalize
     if chosen or run.objective.options or not run.network.pretrained:
         return run
-    return replace(run, objective=Part("nca", {"temperature": TEMPERATURE}))
+    return replace(run, objective=Part(run.objective.name, {"temperature": TEMPERATURE}))
 
 
 def reframed(run: Run, data: Dataset) -> Dataset:

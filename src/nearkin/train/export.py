@@ -38,6 +38,8 @@ def to_onnx(model: Model, path: Path) -> dict[str, Any]:
     """Write the ONNX file; returns its path and the largest difference to the model on random inputs, or why it was not measured."""
     if model.reads_texts:
         raise ValueError("ONNX export is for images and vectors, and this model reads texts; use it in Python (nearkin.load), or serve it")
+    if "table" in model.about:
+        raise ValueError("ONNX export is for images and vectors, and this model reads rows; use it in Python (nearkin.load), or serve it")
     try:
         import onnx  # noqa: F401
     except ImportError as error:

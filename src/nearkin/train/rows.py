@@ -12,6 +12,7 @@ from torch import Tensor
 from nearkin.compose.points import Points
 from nearkin.data.checksums import write_json
 from nearkin.data.dataset import Dataset
+from nearkin.data.progress import Ticker
 from nearkin.evaluate.calibration import expected_calibration_error
 from nearkin.models.folder import Model, kept_references
 from nearkin.models.tabular import NumberScaling, RowNetwork, TabularEncoder
@@ -87,7 +88,8 @@ class RowTraining:
         for number in range(count):
             torch.manual_seed(self.run.seed + number)
             encoder = TabularEncoder(numbers.shape[1], counts, self._dimension(), **options).to(self.device)
-            trained.append(train(encoder, rows, split, schedule, self.run.seed + number))
+            done = Ticker(self.log.message, f"training{_member(number, count)}", schedule.epochs, "epochs")
+            trained.append(train(encoder, rows, split, schedule, self.run.seed + number, lambda epoch, *_, told=done: told.update(epoch)))
             self.log.message(_said(number, count, trained[-1].curve, bool(len(split[1]))))
             members.append(encoder)
         return RowNetwork(members, scaling).to(self.device).eval(), trained
@@ -189,8 +191,12 @@ def _format(data: Dataset) -> Any:
     return data.table
 
 
+def _member(number: int, count: int) -> str:
+    return f" member {number + 1} of {count}" if count > 1 else ""
+
+
 def _said(number: int, count: int, curve: list[float], held_out: bool) -> str:
-    of = f"member {number + 1} of {count}: " if count > 1 else ""
+    of = f"{_member(number, count).strip()}: " if count > 1 else ""
     best = int(np.argmin(curve)) + 1
     what = "validation loss" if held_out else "training loss"
     return f"{of}{len(curve)} epochs, {what} {curve[best - 1]:.4g} after epoch {best}"

@@ -39,14 +39,17 @@ def lists_files(path: Path, path_column: str) -> bool:
     return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
 
 
-def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFormat | None = None) -> Dataset:
-    """Open a table file or a frame whose rows are the points; `known` is the format of the model that reads them."""
+def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFormat | None = None, *, asked: bool = False) -> Dataset:
+    """Open a table file or a frame whose rows are the points; `known` is the format of the model that reads them.
+
+    Of rows that are `asked` about, classes and numbers are not read, so that a row without them is not left out.
+    """
     name = Path(what).stem if isinstance(what, str | os.PathLike) else "table"
     where = str(what) if isinstance(what, str | os.PathLike) else "the table"
     try:
         cells = read_columns(Path(what) if isinstance(what, str | os.PathLike) else what)
         found = _format(where, cells, columns, report) if known is None else known
-        kept, answers = _answers(where, cells, found, report)
+        kept, answers = _answers(where, cells, replace(found, label="", targets=()) if asked and known else found, report)
         cells = {name: Cells(of.said, of.values[kept]) for name, of in cells.items()}
         if known is None:
             found = replace(found, schema=TableSchema.learned(_plain(cells), found.besides))
