@@ -231,6 +231,35 @@ def test_bad_tables_are_refused_in_words(
     assert said in refused(capsys, "train", write(tmp_path / "t.csv", lines, header), "--out", tmp_path / "m", "--device", "cpu")
 
 
+def test_columns_are_ignored_and_rows_without_a_class_are_picked_and_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A column of free text is left out by name, there and later; of rows without a class some are chosen, and then learned from."""
+    monkeypatch.chdir(tmp_path)
+    parts = [line.rpartition(",") for line in people(80)]
+    lines = [f"{a},some words about the person of row {at},{b if at % 2 else ''}" for at, (a, _, b) in enumerate(parts)]
+    table = write(tmp_path / "t.csv", lines, HEADER.replace(",income", ",notes,income"))
+    assert "column 'notes' holds free text; leave it out by --ignore 'notes'" in refused(capsys, "pick", table, "--label", "income")
+    ignoring = ("--label", "income", "--ignore", "notes")
+    assert "--ignore notes --labels" in run(capsys, "pick", table, *ignoring, "--budget", "4", "--out", "picks")
+    picked = (tmp_path / "picks/picks.csv").read_text().splitlines()
+    assert len(picked) == 5 and all(int(line.partition(" row ")[2].split(",")[0]) % 2 == 0 for line in picked[1:]), "rows without a class"
+    (tmp_path / "picks/picks.csv").write_text("\n".join([picked[0], *(line.replace(",,", ",high,", 1) for line in picked[1:])]) + "\n")
+    run(capsys, "train", table, *ignoring, *TRAIN[2:], "--labels", "picks/picks.csv", "--out", "m")
+    split = json.loads((tmp_path / "m/split.json").read_text())["rows"]
+    assert len(nearkin.load("m").references.labels) == len([row for row in split["train"] if row % 2]) + sum(
+        int(line.partition(" row ")[2].split(",")[0]) - 2 in split["train"] for line in picked[1:]
+    )
+    said = run(capsys, "predict", "m", table, "--out", "p.csv")
+    assert "80 predictions are in p.csv" in said and len((tmp_path / "p.csv").read_text().splitlines()) == 81
+    assert "row 11 " in said and "row 12 " not in said
+    without = write(tmp_path / "q.csv", [line.rpartition(",")[0].rpartition(",")[0] for line in lines], HEADER.rpartition(",")[0])
+    assert "q.csv row 2" in run(capsys, "predict", "m", without)
+    assert "has no column 'nots'" in refused(capsys, "train", table, "--label", "income", "--ignore", "nots", "--out", "n")
+    assert "both ignored and learned from" in refused(capsys, "train", table, "--label", "income", "--ignore", "income", "--out", "n")
+    assert "ignore_columns (a) are for tables whose rows" in refused(capsys, "train", "digits", "--ignore", "a", "--out", "n")
+
+
 def test_a_table_refuses_what_is_for_other_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = write(tmp_path / "t.csv", people(40))
     said = refused(capsys, "train", table, "--label", "income", "--network", "mlp", "--out", tmp_path / "m")

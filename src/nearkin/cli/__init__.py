@@ -303,6 +303,7 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--text", metavar="COLUMN", help="learn from the texts in this column of a table; of two, as a,b, rows are positive pairs"
     )
     parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
+    parser.add_argument("--ignore", metavar="COLUMNS", help="columns of a table that are not read, as notes,comment")
     parser.add_argument("--labels", metavar="FILE.csv", help="corrected labels, such as the explorer saves: columns path and label")
     parser.add_argument(
         "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen from the kind of labels)"
@@ -427,6 +428,7 @@ def _add_unlearned(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--text", metavar="COLUMN", help="compare the texts in this column of a table")
     parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
+    parser.add_argument("--ignore", metavar="COLUMNS", help="columns of a table that are not read, as notes,comment")
     parser.add_argument(
         "--encoder", metavar="NAME", help="the encoder of images or texts, as for train (default: one that is on this machine)"
     )
@@ -504,6 +506,7 @@ def _add_tune(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     parser.add_argument("data", metavar="TABLE", help="a table (.csv, .tsv, .parquet) whose rows are the points")
     parser.add_argument("--label", metavar="COLUMN", help="the column with the classes or numbers (default: label)")
+    parser.add_argument("--ignore", metavar="COLUMNS", help="columns of a table that are not read, as notes,comment")
     parser.add_argument("--trials", type=_at_least_one, default=50, metavar="N", help="settings to try (default: %(default)s)")
     parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the split, the settings and the training (default: 0)")
@@ -515,7 +518,7 @@ def _add_tune(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "predict",
-        help="predict the label of images or vectors",
+        help="predict the label of images, rows, texts or vectors",
         description=PREDICT,
         epilog=PREDICT_EXAMPLES,
         formatter_class=_RAW,
@@ -527,6 +530,7 @@ def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors that vote (default: %(default)s)")
     _add_reject(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--out", metavar="FILE", help="write all predictions to this .csv file, and print the first ones")
     _add_device(parser)
     _add_verify(parser)
     _add_given(parser)

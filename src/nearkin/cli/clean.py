@@ -179,7 +179,7 @@ def next_commands(arguments: Namespace, table: str) -> list[str]:
         again = options_of(folder, without=table)
         return [] if again is None else [_words("explore", *again, *_tables(arguments), "--labels", table, "--replace")]
     source = "DATA" if folder is not None else arguments.data
-    named = [word for name in ("text", "label") if getattr(arguments, name) for word in (f"--{name}", getattr(arguments, name))]
+    named = [word for name in ("text", "label", "ignore") if getattr(arguments, name) for word in (f"--{name}", getattr(arguments, name))]
     commands = [_words("train", source, *named, "--labels", table, "--out", f"runs/{TRAINED[arguments.verb]}")]
     if folder is not None or arguments.text or not is_vectors(source):
         return commands

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nearkin import data as sources
+from nearkin.cli.clean import csv_of, write
 from nearkin.cli.datasets import choice_of, new_points
 from nearkin.cli.progress import note
 from nearkin.cli.search import image_files_of, rounded, text_of
@@ -26,6 +27,7 @@ from nearkin.index.collection import Collection, open_index
 from nearkin.models.folder import Inputs, Model, load
 
 TOGETHER = 256  # points predicted at once
+SHOWN = 10  # of predictions that go to a file
 NONE_OF_THESE = "none of these"
 Predict = Callable[[list[str], Inputs, int], Iterator[dict[str, Any]]]
 
@@ -39,15 +41,20 @@ def run(arguments: Namespace) -> int:
     else:
         predict = partial(by_references, model)
     found = predicted(arguments, model, predict)
+    if arguments.out is not None:
+        write(Path(arguments.out), csv_of(found))
     if arguments.json:
         json.dump(found, sys.stdout, indent=1)
         sys.stdout.write("\n")
         return 0
     names = [name for name in found[0] if name != "query"]
     table = Table("query", *names)
-    for row in found:
+    for row in found if arguments.out is None else found[:SHOWN]:
         table.add_row(Text(row["query"]), *(Text(cell_of(row[name])) for name in names))
-    Terminal(highlight=False, soft_wrap=True, width=1000).print(table)
+    console = Terminal(highlight=False, soft_wrap=True, width=1000)
+    console.print(table)
+    if arguments.out is not None:
+        console.print(f"{len(found):,} predictions are in {arguments.out}", markup=False)
     return 0
 
 

@@ -20,7 +20,12 @@ def run(arguments: Namespace) -> int:
     """Search, train, print the results on the test part."""
     folder = Path(arguments.out)
     check_folder(folder, resume=False)
-    named = {"data.source": arguments.data, "data.label_column": arguments.label, "seed": arguments.seed}
+    named = {
+        "data.source": arguments.data,
+        "data.label_column": arguments.label,
+        "data.ignore_columns": arguments.ignore,
+        "seed": arguments.seed,
+    }
     settings = {name: str(value) for name, value in named.items() if value is not None} | parse_settings(arguments.set)
     device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with TrainingView("tuning") as view:

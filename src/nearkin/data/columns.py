@@ -298,7 +298,8 @@ def _recognized(name: str, cells: Cells, named: bool) -> Column | str:
     if said == "text":
         words = float(np.mean([len(cell.split()) for cell in present[:1000]]))
         if words >= WORDS and len(distinct) > len(present) / 2:
-            return f"{REFUSED}column {name!r} holds free text; remove it, or replace it by the text's embedding"
+            fix = f"leave it out by --ignore {name!r} (ignore_columns), or replace it by the text's embedding"
+            return f"{REFUSED}column {name!r} holds free text; {fix}"
         if named and len(present) >= ENOUGH and len(distinct) > 0.95 * len(present):
             return "a text of its own in almost every row, like an id"
     kept = np.sort(distinct[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]])

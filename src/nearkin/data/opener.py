@@ -1,7 +1,7 @@
 """`nearkin.data.open`: one function for known sets, folders, tables, arrays and shards."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -44,6 +44,8 @@ def open(
     target_columns: str | Sequence[str] | None = None,
     split_column: str | None = None,
     group_column: str | None = None,
+    ignore_columns: str | Sequence[str] | None = None,
+    keep_unlabeled: bool = False,
     rows: TableFormat | None = None,
     on_error: OnError = "raise",
     download: bool = False,
@@ -93,6 +95,10 @@ def open(
         Column with train, validation or test. By default "split", if there is one.
     group_column : str, optional
         Column with the group. By default "group", if there is one.
+    ignore_columns : str or sequence of str, optional
+        Columns that are not read, of a table whose rows are the points.
+    keep_unlabeled : bool, default=False
+        Keep rows of such a table that have no class, as class -1. By default they are left out, and counted.
     rows : TableFormat, optional
         The columns of the table that a model was trained on; this table must have the same features. With ``supervision="ids"`` its
         classes and numbers are not read, and rows without them are kept.
@@ -127,8 +133,13 @@ def open(
     _check(size, channels, on_error, supervision)
     options = ReadOptions(split, None if size is None else Framing(size, crop, interpolation), channels, on_error, report)
     targets = _names(target_columns)
-    columns = Columns(path_column, label_column, targets, split_column, group_column, _names(text_column) or ())
-    data = _opened(what, Path(data_root), columns, options, download, rows, asked=supervision == "ids")
+    texts, ignored = _names(text_column) or (), _names(ignore_columns) or ()
+    columns = Columns(path_column, label_column, targets, split_column, group_column, texts, ignored)
+    data = _opened(what, Path(data_root), columns, options, download, rows, {"asked": supervision == "ids", "keep": keep_unlabeled})
+    if ignored and data.table is None:
+        raise ValueError(
+            f"ignore_columns ({', '.join(ignored)}) are for tables whose rows are the points, and {what} is none; leave it out"
+        )
     if supervision is None and targets and label_column is None:
         supervision = "numbers"  # target columns are named in order to learn from them
     if supervision is not None:
@@ -144,11 +155,11 @@ def _opened(
     options: ReadOptions,
     download: bool,
     rows: TableFormat | None,
-    asked: bool,
+    answers: Mapping[str, bool],
 ) -> Dataset:
     if not isinstance(what, str | os.PathLike):
         framed = rows is not None or hasattr(what, "columns")
-        return open_rows(what, columns, options.report, rows, asked=asked) if framed else open_arrays(what, options)
+        return open_rows(what, columns, options.report, rows, **answers) if framed else open_arrays(what, options)
     text = os.fspath(what)
     name = _named(text) if isinstance(what, str) else None
     if name is not None:
@@ -171,7 +182,7 @@ def _opened(
         return read_vectors(path, columns=_vector_columns(columns), on_error=options.on_error, report=options.report)
     if path.suffix.lower() in TABLE_SUFFIXES:
         if rows is not None or not lists_files(path, columns.path):
-            return open_rows(path, columns, options.report, rows, asked=asked)
+            return open_rows(path, columns, options.report, rows, **answers)
         return open_table(path, columns, options)
     if path.suffix.lower() in ARRAY_SUFFIXES:
         return open_array_file(path, options)

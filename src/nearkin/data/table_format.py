@@ -26,6 +26,8 @@ class TableFormat:
         Column of the parts.
     group : str, default=""
         Column of the groups.
+    ignored : tuple of str, default=()
+        Columns that are not read.
     """
 
     schema: TableSchema
@@ -33,11 +35,12 @@ class TableFormat:
     targets: tuple[str, ...] = ()
     split: str = ""
     group: str = ""
+    ignored: tuple[str, ...] = ()
 
     @property
     def besides(self) -> tuple[str, ...]:
         """The columns that are no features; later tables need not have them."""
-        return tuple(name for name in (self.label, *self.targets, self.split, self.group) if name)
+        return tuple(name for name in (self.label, *self.targets, self.split, self.group, *self.ignored) if name)
 
     @property
     def width(self) -> int:
@@ -69,10 +72,10 @@ class TableFormat:
     def as_dict(self) -> dict[str, Any]:
         """For model.json."""
         named = {"label": self.label, "targets": list(self.targets), "split": self.split, "group": self.group}
-        return {"schema": json.loads(self.schema.to_json()), **named}
+        return {"schema": json.loads(self.schema.to_json()), **named, "ignored": list(self.ignored)}
 
     @classmethod
     def from_dict(cls, read: Mapping[str, Any]) -> Self:
         """Read what `as_dict` wrote."""
         schema = TableSchema.from_json(json.dumps(read["schema"]))
-        return cls(schema, read["label"], tuple(read["targets"]), read["split"], read["group"])
+        return cls(schema, read["label"], tuple(read["targets"]), read["split"], read["group"], tuple(read.get("ignored", ())))

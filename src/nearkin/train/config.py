@@ -47,6 +47,8 @@ class DataChoice:
         Column of a table that names the part of each row: train, validation or test.
     group_column : str, default="group"
         Column of a table whose groups are never divided between two parts.
+    ignore_columns : str, default=""
+        Columns that are not read, separated by commas, of a table whose rows are the points.
     corrections : str, default=""
         CSV file of corrected labels with the columns path and label, such as the explorer writes.
     split : {"given", "stratified", "group", "classes"}, default="given"
@@ -81,6 +83,7 @@ class DataChoice:
     target_columns: str = ""
     split_column: str = "split"
     group_column: str = "group"
+    ignore_columns: str = ""
     corrections: str = ""
     split: Literal["given", "stratified", "group", "classes"] = "given"
     validation: float = 0.1
@@ -99,8 +102,8 @@ class DataChoice:
         """
         usual = {"label_column": "label", "split_column": "split", "group_column": "group"}
         named = {leaf: None if getattr(self, leaf) == name else getattr(self, leaf) for leaf, name in usual.items()}
-        points = {"path_column": self.path_column, "text_column": self.text_column or None}
-        return {**points, "target_columns": self.target_columns or None, **named}
+        points = {"path_column": self.path_column, "text_column": self.text_column or None, "ignore_columns": self.ignore_columns or None}
+        return {**points, "target_columns": self.target_columns or None, **named, "keep_unlabeled": bool(self.corrections)}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from nearkin.compose.points import encode_labels
 from nearkin.data.columns import Cells, TableSchema, read_columns
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.files import is_image
-from nearkin.data.labels import class_numbers, split_name
+from nearkin.data.labels import partly_numbered, split_name
 from nearkin.data.progress import Report, few, inform, warn
 from nearkin.data.sources.table import Columns
 from nearkin.data.table_format import TableFormat
@@ -39,17 +39,20 @@ def lists_files(path: Path, path_column: str) -> bool:
     return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
 
 
-def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFormat | None = None, *, asked: bool = False) -> Dataset:
+def open_rows(
+    what: Any, columns: Columns, report: Report | None, known: TableFormat | None = None, *, asked: bool = False, keep: bool = False
+) -> Dataset:
     """Open a table file or a frame whose rows are the points; `known` is the format of the model that reads them.
 
-    Of rows that are `asked` about, classes and numbers are not read, so that a row without them is not left out.
+    Of rows that are `asked` about, classes and numbers are not read, so that a row without them is not left out. With `keep`, rows
+    without a class have the class -1.
     """
     name = Path(what).stem if isinstance(what, str | os.PathLike) else "table"
     where = str(what) if isinstance(what, str | os.PathLike) else "the table"
     try:
         cells = read_columns(Path(what) if isinstance(what, str | os.PathLike) else what)
         found = _format(where, cells, columns, report) if known is None else known
-        kept, answers = _answers(where, cells, replace(found, label="", targets=()) if asked and known else found, report)
+        kept, answers = _answers(where, cells, replace(found, label="", targets=()) if asked and known else found, report, keep)
         cells = {name: Cells(of.said, of.values[kept]) for name, of in cells.items()}
         if known is None:
             found = replace(found, schema=TableSchema.learned(_plain(cells), found.besides))
@@ -83,7 +86,7 @@ def _plain(cells: Mapping[str, Cells]) -> dict[str, np.ndarray]:
 
 def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Report | None) -> TableFormat:
     """Which columns are no features: those that the caller named must be there, usual names may."""
-    wanted = [name for name in (columns.label, *(columns.targets or ()), columns.split, columns.group) if name]
+    wanted = [name for name in (columns.label, *(columns.targets or ()), columns.split, columns.group, *columns.ignored) if name]
     missing = [name for name in wanted if name not in cells]
     if missing:
         raise ValueError(f"{where} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells))}")
@@ -101,7 +104,11 @@ def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Re
             f"{where} has no column 'label' or 'target' to learn from; name one with --label (label_column) or "
             f"--set data.target_columns=...: its columns are {few(list(cells))}. A table of image files has a column 'path'"
         )
-    return TableFormat(TableSchema(()), label, tuple(targets), usual(columns.split, "split"), usual(columns.group, "group"))
+    split, group = usual(columns.split, "split"), usual(columns.group, "group")
+    both = [name for name in columns.ignored if name in (label, *targets)]
+    if both:
+        raise ValueError(f"{where}: the column {both[0]!r} is both ignored and learned from; name another one with --label (label_column)")
+    return TableFormat(TableSchema(()), label, tuple(targets), split, group, columns.ignored)
 
 
 def _is_amount(cells: Cells) -> bool:
@@ -125,13 +132,15 @@ def _as_numbers(cells: Cells) -> np.ndarray | None:
         return None
 
 
-def _answers(where: str, cells: Mapping[str, Cells], found: TableFormat, report: Report | None) -> tuple[np.ndarray, dict[str, Any]]:
+def _answers(
+    where: str, cells: Mapping[str, Cells], found: TableFormat, report: Report | None, keep: bool
+) -> tuple[np.ndarray, dict[str, Any]]:
     """The rows whose class or numbers are known, and what is known of them, as arguments of a `Dataset`."""
     count = len(next(iter(cells.values())).values)
     known = np.ones(count, dtype=bool)
     named = [name for name in (found.label, *found.targets) if name in cells]
-    for name in named:
-        known &= np.array([cell is not None for cell in cells[name].plain()], dtype=bool)
+    for name in found.targets if keep else named:
+        known &= ~_missing(cells[name])
     if named and not known.any():
         raise ValueError(f"{where}: {few(named)} is missing in every row; fill it in for some")
     if not known.all():
@@ -139,7 +148,7 @@ def _answers(where: str, cells: Mapping[str, Cells], found: TableFormat, report:
     kept = np.flatnonzero(known)
     answers: dict[str, Any] = {"split": _split(where, cells, found.split, kept)}
     if found.label in cells:
-        answers |= _classes(cells[found.label].plain()[kept])
+        answers |= _classes(cells[found.label].plain()[kept], _missing(cells[found.label])[kept])
     if found.targets and all(name in cells for name in found.targets):
         answers |= {"targets": _targets(where, cells, found.targets, kept), "target_names": found.targets}
     if found.group in cells:
@@ -147,9 +156,13 @@ def _answers(where: str, cells: Mapping[str, Cells], found: TableFormat, report:
     return kept, answers
 
 
-def _classes(values: np.ndarray) -> dict[str, Any]:
+def _missing(cells: Cells) -> np.ndarray:
+    return np.array([cell is None for cell in cells.plain()], dtype=bool)
+
+
+def _classes(values: np.ndarray, missing: np.ndarray) -> dict[str, Any]:
     names = [str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell) for cell in values.tolist()]
-    labels, classes = class_numbers(names)
+    labels, classes = partly_numbered(names, missing)
     return {"labels": labels, "classes": classes}
 
 

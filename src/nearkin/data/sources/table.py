@@ -33,6 +33,7 @@ class Columns:
     split: str | None = None
     group: str | None = None
     texts: tuple[str, ...] = ()  # the points are texts, not image files
+    ignored: tuple[str, ...] = ()  # of a table whose rows are the points
 
 
 @dataclass(frozen=True)
