@@ -250,6 +250,7 @@ def test_columns_are_ignored_and_rows_without_a_class_are_picked_and_learned(
     assert len(nearkin.load("m").references.labels) == len([row for row in split["train"] if row % 2]) + sum(
         int(line.partition(" row ")[2].split(",")[0]) - 2 in split["train"] for line in picked[1:]
     )
+    assert "votes for" in run(capsys, "explain", "m", table)
     said = run(capsys, "predict", "m", table, "--out", "p.csv")
     assert "80 predictions are in p.csv" in said and len((tmp_path / "p.csv").read_text().splitlines()) == 81
     assert "row 11 " in said and "row 12 " not in said

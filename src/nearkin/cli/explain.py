@@ -26,6 +26,7 @@ def run(arguments: Namespace) -> int:
     """Explain every query and print tables or JSON."""
     model = load(arguments.folder, device=arguments.device, verify=not arguments.no_verify)
     known = whole_data(arguments, Path(arguments.folder), note).part("train")
+    known = known if known.table is None else known.labeled()  # all that a table's model keeps
     if model.references is None or model.references.labels is None or len(model.references.labels) != len(known):
         raise ValueError(f"{arguments.folder} does not keep its {len(known):,} training points with their labels, so that nothing can vote")
     found = predicted(arguments, model, partial(_explained, model, known))

@@ -216,6 +216,15 @@ class Dataset:
             self, inputs=inputs, split=self.split[rows], ids=self.ids[at], sources=[self.sources[row] for row in listed], **picked
         )
 
+    def labeled(self) -> "Dataset":
+        """Return the points whose class is known; all of them if classes are not what is learned.
+
+        Returns
+        -------
+        Dataset
+        """
+        return self.subset(self.labels >= 0) if self.supervision == "classes" and self.labels is not None else self
+
     def with_split(self, names: Sequence[str] | np.ndarray) -> "Dataset":
         """Return the same points with other splits.
 

@@ -48,7 +48,7 @@ def read_targets(y: np.ndarray | None, supervision: str = "auto") -> Targets:
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"y holds one class only ({classes[0]!r}); give at least two classes")
+        raise ValueError(f"y holds one class only ({classes.tolist()[0]!r}); give at least two classes")
     if supervision == "auto" and classes.dtype.kind in "iuf" and len(classes) > MANY and len(y) < FEW * len(classes):
         warnings.warn(
             f"y holds {len(classes):,} different whole numbers in {len(y):,} rows, and they are used as classes; "

@@ -39,9 +39,8 @@ class RowTraining:
     log: Reporter
 
     def __post_init__(self) -> None:
-        train, rest = _labeled(self.data.train), (self.data.validation, self.data.test)
-        validation, test = (None if part is None else _labeled(part) for part in rest)
-        self.data = self.data._replace(train=train, validation=validation, test=test)
+        validation, test = (None if part is None else part.labeled() for part in (self.data.validation, self.data.test))
+        self.data = self.data._replace(train=self.data.train.labeled(), validation=validation, test=test)
 
     def write(self) -> dict[str, Any]:
         """Train and write all files; returns the content of metrics.json."""
@@ -139,13 +138,6 @@ def validation_loss(run: Run, data: Cut, device: torch.device) -> float:
     training = RowTraining(run, Path(), data, device, Silence())
     _, trained = training.trained([data.train, data.validation], _Answers(data.train))
     return float(min(min(one.curve) for one in trained))
-
-
-def _labeled(data: Dataset) -> Dataset:
-    """The rows whose class is known."""
-    if data.supervision != "classes" or data.labels is None or not (data.labels < 0).any():
-        return data
-    return data.subset(np.flatnonzero(data.labels.numpy() >= 0))
 
 
 class _Answers:
