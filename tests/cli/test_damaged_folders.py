@@ -293,4 +293,4 @@ def test_a_failed_export_can_be_repeated(folder: Path, capsys) -> None:
 def test_embeddings_that_are_none_are_refused(folder: Path, capsys, array: np.ndarray) -> None:
     np.save(folder.parent / "v.npy", array)
     status, _, err = run(capsys, "search", folder, "--vector", folder.parent / "v.npy")
-    assert status == 1 and "embeddings are numbers (n, d), at least one row" in err
+    assert status == 1 and f"holds {array.dtype} {array.shape}" in err and "pass numbers (n, 4), at least one row" in err
