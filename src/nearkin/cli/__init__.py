@@ -524,12 +524,8 @@ def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         formatter_class=_RAW,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder; it needs no index")
-    parser.add_argument(
-        "queries", nargs="+", metavar="QUERY", help="image files, folders of images, sentences, or data like those of the training"
-    )
-    parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors that vote (default: %(default)s)")
+    _add_queries(parser, k=10, means="number of neighbors that vote")
     _add_reject(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", metavar="FILE", help="write all predictions to this .csv file, and print the first ones")
     _add_device(parser)
     _add_verify(parser)
@@ -546,14 +542,18 @@ def _add_explain(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         formatter_class=_RAW,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder; its training data must be where they were")
-    parser.add_argument(
-        "queries", nargs="+", metavar="QUERY", help="image files, folders of images, sentences, or data like those of the training"
-    )
-    parser.add_argument("-k", type=_at_least_one, default=5, metavar="K", help="points for each query (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_queries(parser, k=5, means="points for each query")
     _add_places(parser)
     _add_verify(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.explain"))
+
+
+def _add_queries(parser: argparse.ArgumentParser, k: int, means: str) -> None:
+    parser.add_argument(
+        "queries", nargs="+", metavar="QUERY", help="image files, folders of images, sentences, or data like those of the training"
+    )
+    parser.add_argument("-k", type=_at_least_one, default=k, metavar="K", help=f"{means} (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
