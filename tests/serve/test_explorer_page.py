@@ -447,6 +447,23 @@ def test_names_of_classes_do_not_overlap_and_ids_are_whole(browser: Any, tmp_pat
     assert opened.problems == []
 
 
+def test_names_of_classes_at_the_edge_of_the_map_are_not_cut_off(browser: Any, tmp_path: Path) -> None:
+    names = [f"the really very long and never ending name of class {number}" for number in range(5)]
+    rows = np.repeat(np.arange(5), 20)
+    vectors = (100.0 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])[rows] + np.random.default_rng(0).normal(size=(100, 2))).astype(
+        np.float32
+    )
+    opened = Opened(
+        browser, served(index_vectors({"embedding": vectors, "label": [names[row] for row in rows]}, tmp_path / "v"), method="pca")
+    )
+    until(opened.page, READY)
+    until(opened.page, "explorer.names().length === 5")
+    width = opened.page.evaluate("document.querySelector('#maps .map').clientWidth")
+    for one in opened.page.evaluate("explorer.names()"):
+        assert one["left"] >= 0 and one["right"] <= width, one
+    opened.page.close()
+
+
 def test_an_empty_index_and_a_stopped_service_are_reported(browser: Any, tmp_path: Path) -> None:
     from nearkin.index.collection import Collection
     from nearkin.index.local import LocalIndex

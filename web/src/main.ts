@@ -110,7 +110,7 @@ async function show(fresh: Atlas): Promise<void> {
   byId("find").hidden = false;
   byId("images").hidden = !atlas.pictured;
   images(same ? byId("images").matches("[aria-pressed=true]") : atlas.kind === "nothing");
-  byId<HTMLInputElement>("id").placeholder = atlas.searches ? "Search a text, or a number" : atlas.sources ? "Point id or number" : "Point number";
+  byId<HTMLInputElement>("id").placeholder = atlas.searches ? "Search a text, or a number" : atlas.sources ? "Point id" : "Point number";
   byId("choose").hidden = !(atlas.images ?? atlas.pictured);
   cover(null);
   side();

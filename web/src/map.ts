@@ -332,9 +332,13 @@ export class MapView {
 
   /** Where a name stands, at its point or a few lines off; null if it would cover those of larger classes everywhere. */
   private place(text: string, at: [number, number], width: number): Box | null {
+    const half = width / 2 + GAP;
+    const whole = this.element.clientWidth;
+    const inside = at[0] >= 0 && at[0] <= whole && 2 * half <= whole;
+    const center = inside ? Math.min(Math.max(at[0], half), whole - half) : at[0]; // not cut off by the edge of the map
     for (const shift of SHIFTS) {
       const middle = at[1] + shift * LINE;
-      const box = { text, left: at[0] - width / 2 - GAP, right: at[0] + width / 2 + GAP, top: middle - LINE / 2, bottom: middle + LINE / 2 };
+      const box = { text, left: center - half, right: center + half, top: middle - LINE / 2, bottom: middle + LINE / 2 };
       if (!this.placed.some((one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom)) return box;
     }
     return null;
