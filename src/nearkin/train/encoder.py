@@ -28,6 +28,7 @@ from nearkin.train.reporter import Reporter
 from nearkin.train.validate import known_points, neighbor_figures, noise, reported, score
 
 PHOTOGRAPHS = 64  # pixels of the median short side from which files are photographs, for which encoders are made
+FEW = 5_000  # images without labels, up to which a network trained on them alone was seen to be no better than their pixels
 SMALL = 4  # times by which images may be enlarged for an encoder without a warning
 TEMPERATURE = 0.1  # of NCA on vectors of length 1
 METRIC = "cosine"
@@ -55,6 +56,16 @@ def automatic(run: Run, data: Dataset, given: Collection[str] | None, log: Repor
     log.message(f"starting from the pretrained encoder {found.network} ({found.weights}); --from-scratch trains a small network instead")
     run = replace(run, network=replace(run.network, pretrained=True))
     return with_encoder(run, found, given)
+
+
+def warn_of_few(data: Dataset, log: Reporter) -> None:
+    """Say that a network trained on few images without labels may be no better than raw pixels."""
+    if data.kind == "images" and len(data) <= FEW and data.supervision == "ids" and data.by is None:
+        better = "; a pretrained encoder (--encoder) is the better start" if are_photographs(data) else ""
+        log.message(
+            f"{len(data):,} images without labels are few: a network trained on them from scratch is often no better than raw pixels"
+            f"{better}; `nearkin evaluate MODEL LABELED --compare` with a few labeled images says whether it is"
+        )
 
 
 def are_photographs(data: Dataset) -> bool:
