@@ -30,10 +30,11 @@ def mean_of_positives(
     low, high = torch.searchsorted(ranked, mine), torch.searchsorted(ranked, mine, right=True)
     count = high - low - (own >= 0).sum(1)  # (n,) positives
     valid = count > 0
-    mean, power = _means(others, torch.searchsorted(ranked, theirs), low, own, count)
-    near = (work.queries * mean).sum(1)
+    rows = torch.cat([others, others.square().sum(1, keepdim=True)], 1) if work.squared else others
+    mean = _means(rows, torch.searchsorted(ranked, theirs), low, own, count)
+    near = (work.queries * mean[:, : others.shape[1]]).sum(1)
     if work.squared:
-        near = 2 * near - work.queries.square().sum(1) - power
+        near = 2 * near - work.queries.square().sum(1) - mean[:, -1]
     first = _first_positive(order, low, high, own)
     listed = torch.where(valid, first, -1)[:, None]
     soft = evaluate(work._replace(listed=listed, skip=skip))
@@ -44,16 +45,14 @@ def mean_of_positives(
     return Outcome(values, valid.to(values.dtype), (candidates * valid).sum())
 
 
-def _means(others: Tensor, first: Tensor, low: Tensor, own: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, d) the mean of each query's positives, and (n,) the mean of their squared lengths.
+def _means(rows: Tensor, first: Tensor, low: Tensor, own: Tensor, count: Tensor) -> Tensor:
+    """(n, d) the mean of the rows of each query's positives.
 
     A class goes by the place of its first member in the sorted order: `first` (m,) of the references, `low` (n,) of the queries.
     """
-    rows = torch.cat([others, others.square().sum(1, keepdim=True)], 1)
     totals = torch.zeros_like(rows).index_add(0, first, rows)
     itself = (rows[own.clamp_min(0)] * (own >= 0)[:, :, None]).sum(1)
-    means = (totals[low.clamp_max(len(rows) - 1)] - itself) / count.clamp_min(1)[:, None]
-    return means[:, :-1], means[:, -1]
+    return (totals[low.clamp_max(len(rows) - 1)] - itself) / count.clamp_min(1)[:, None]
 
 
 def _first_positive(order: Tensor, low: Tensor, high: Tensor, own: Tensor) -> Tensor:
