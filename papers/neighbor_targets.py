@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -40,8 +41,9 @@ from nearkin.data.preprocess import CIFAR
 from nearkin.models.resnet import resnet18
 from nearkin.train.folder import device_name
 from nearkin.train.validate import weighted_accuracy
-from papers.contest import Rows, run_rows
+from papers.contest import Rows, run_rows, spread
 
+PARTS = {"held out": "a tenth of the training part held out", "test": "test part"}
 BATCH, DIMENSION, HIDDEN, WARMUP = 256, 128, 512, 0.05
 _CROP = RandomResizedCrop(scale=(0.2, 1.0))
 WEAK: tuple[Step, ...] = (_CROP, HorizontalFlip())
@@ -269,4 +271,28 @@ def main(words: Sequence[str]) -> int:
     part = "test" if asked.test else "held out"
     keys = [f"{part}/{name}/{asked.images}/{seed}" for seed in asked.seeds for name in asked.only]
     failed = run_rows(saved, keys, row, asked.data_root, asked.device, at_once=asked.at_once, seconds=asked.seconds)
+    saved.write_page(page_of(saved))
     return 1 if failed else 0
+
+
+def page_of(saved: Mapping[str, Any]) -> str:
+    """The page: one table for each part and number of images, the best row first."""
+    groups: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = {}
+    for key, found in saved.items():
+        part, name, images, _ = key.split("/")
+        groups.setdefault((part, int(images)), {}).setdefault(name, []).append(found)
+    lines = ["# What makes neighbors teach", "", *(__doc__ or "").partition("Protocol. ")[2].splitlines()]
+    for (part, images), rows in sorted(groups.items()):
+        lines += [
+            "",
+            f"## {images / 1e6:g} million images, {PARTS[part]}",
+            "",
+            "| target | weighted kNN | seeds | seconds |",
+            "|---|---|---|---|",
+        ]
+        means = {name: float(np.mean([one["accuracy"] for one in found])) for name, found in rows.items()}
+        for name in sorted(rows, key=lambda name: -means[name]):
+            seconds = f"{np.mean([one['seconds'] for one in rows[name]]):.0f}"
+            lines.append(f"| {TARGETS[name].title} | {spread([one['accuracy'] for one in rows[name]])} | {len(rows[name])} | {seconds} |")
+    devices = sorted({one["device"] for one in saved.values()})
+    return "\n".join([*lines, "", f"Accuracy in %, mean and standard deviation over the seeds. Measured on {', '.join(devices)}.", ""])
