@@ -20,4 +20,4 @@ def some_classes(omniglot: Dataset) -> Dataset:
     data = known.subset(torch.isin(known.labels, found)).renumbered()
     assert data.labels is not None
     classes = tuple(known.classes[number] for number in found.tolist())
-    return replace(data, labels=torch.searchsorted(found, data.labels), classes=classes, split=np.array(["train"] * len(data)))
+    return replace(data, labels=torch.searchsorted(found, data.labels.contiguous()), classes=classes, split=np.array(["train"] * len(data)))

@@ -241,6 +241,7 @@ _CONJUGATE: Settings = {
     "optimizer.iterations": str(_SEARCHES),
     "schedule.name": "constant",
     "epochs": "10",
+    "objective.options.temperature": "1e-7",  # about the first mean squared distance: a flat softmax has no direction to search in
 }
 _RATES = {"optimizer.learning_rate": ("0.005", "0.02")}
 _PREPROCESS = {"preprocess": ("none", "local_contrast")}
