@@ -40,18 +40,16 @@ SETS: Mapping[str, _Set] = {
     ),
 }
 _NCM = {"objective.name": "nearest_class_mean"}
-_COSINE = {**_NCM, "objective.options.metric": "cosine"}
 _SCALE, _LENGTH = "objective.options.scale", "objective.options.length"
 SOFTMAX, DEFAULT = "softmax", "default"
 ROWS = {
     SOFTMAX: "SoftMax",
+    DEFAULT: "E-NCM, the default scale",
     "printed": "E-NCM, scale 1 as printed",
     "half": "E-NCM, half the default scale",
-    DEFAULT: "E-NCM, the default scale",
     "double": "E-NCM, twice the default scale",
     "length": "E-NCM, scale 1, anchors as long as the default scale",
     "unit": "E-NCM, the default scale, embeddings of unit length",
-    "cosine-printed": "C-NCM, scale 1 as printed",
     "cosine": "C-NCM, the default scale",
 }
 
@@ -66,8 +64,7 @@ def _settings(row: str, classes: int) -> Settings:
         "double": {**_NCM, _SCALE: f"{2 * clear:.3f}"},
         "length": {**_NCM, _SCALE: "1.0", _LENGTH: f"{clear:.3f}"},
         "unit": {**_NCM, "network.normalize": "true"},
-        "cosine-printed": {**_COSINE, _SCALE: "1.0"},
-        "cosine": _COSINE,
+        "cosine": {**_NCM, "objective.options.metric": "cosine"},
     }[row]
 
 

@@ -160,7 +160,9 @@ def _maps(settings: Settings, seed: int) -> dict[str, Any]:
     first = PCA(int(settings.get("first", 64)), svd_solver="randomized", random_state=seed)
     return {
         "pca": PCA(dimension, svd_solver="randomized", random_state=seed),
-        "linear_nca_regression": make_pipeline(first, LinearNCARegression(dimension, solver=solver, max_iter=iterations, random_state=seed)),
+        "linear_nca_regression": make_pipeline(
+            first, LinearNCARegression(dimension, solver=solver, max_iter=iterations, random_state=seed)
+        ),
         "mlkr": make_pipeline(first, MLKR(dimension, max_iter=iterations, random_state=seed)),
     }
 

@@ -28,7 +28,6 @@ from papers.ledger import Job
 TUNING_SEED = 1000  # far from the seeds that are reported
 HELD_OUT = "0.1"
 UNFINISHED = ".unfinished"
-FIND_RATE = "find_rate"  # a setting that is not a leaf of a Run: "true" takes the rate of the rate finder
 
 
 @dataclass(frozen=True)
@@ -88,12 +87,11 @@ def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
     settings |= {"seed": str(TUNING_SEED if job.seed is None else job.seed), "data.validation": share}
     if tuning and trial.tuning_epochs:
         settings["epochs"] = str(trial.tuning_epochs)
-    finds = settings.pop(FIND_RATE, "") == "true"
     run = override(Run(), settings)
     data = _opened(trial.data, place.data_root, run.data.size)
     if held:
         data = _training_part(data)
-    if finds:
+    if trial.find_rate:
         rate = find_rate(run, cut(run, data).train, torch.device(place.device)).rate
         run = override(run, {"optimizer.learning_rate": repr(rate)})
     with _model_folder(job, place, run) as folder:
@@ -107,7 +105,7 @@ def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
         figures = metrics["curve"][-1] if held else metrics["test"]
         found = {name: value for name, value in figures.items() if isinstance(value, float)}
         found |= {} if tuning else discovery_figures(metrics)
-        found |= {"rate found": run.optimizer.learning_rate, "epochs": float(metrics["epochs"])} if finds else {}
+        found |= {"rate found": run.optimizer.learning_rate, "epochs": float(metrics["epochs"])} if trial.find_rate else {}
         if trial.probe and not held:
             found |= probed(folder, data, trial.probe, place.device)
         if trial.voters and job.seed is not None and not held:
