@@ -553,7 +553,7 @@ def test_photos_are_tuned_in_batches_with_several_of_each_class(photos):
     data, run = in_memory(photos), override(Run(), {"network.tune": "all", "network.pretrained": "true"})
     suits = suited(run, data, ("network.tune",))
     assert suits.sampler.name == "per_class" and suits.batch_size == 24 and suits.sampler.options["per_class"] == 48
-    assert suits.augment.name == "resized_crop" and suits.epochs == 6 and suits.least_steps == 150 and suits.validate_every == 15
+    assert suits.augment.name == "resized_crop" and suits.epochs == 6 and suits.least_steps == 150 and suits.validate_every == 30
     chosen = suited(run, data, ("network.tune", "batch_size", "augment.name"))
     assert chosen.sampler.name == "shuffled" and chosen.batch_size == 256 and chosen.augment.name == "auto"
     assert suited(override(run, {"network.tune": "head"}), data, ()).augment.name == "auto"
