@@ -76,7 +76,7 @@ PHOTOS: Leaves = {
     "least_steps": "150",
 }
 PHOTOS_BATCH, PHOTOS_OF_A_CLASS = 96, 4
-VALIDATIONS = 10  # of a training of photos: each takes as long as a part of an epoch
+VALIDATIONS = 5  # of a training of photos: each passes all of them through the encoder
 
 RECIPES: Mapping[str, Recipe] = {
     "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),

@@ -187,7 +187,7 @@ def _trained(
         views = views_by(run, whole, cut(run, images).train, folder, place, log) if whole is not None and run.network.views else None
         parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head", views=views)
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
-        if source.kind == "vectors" and parts.about["prepare"]:
+        if whole is None and source.kind == "vectors" and parts.about["prepare"]:
             log.message("the columns of the vectors are standardized; preprocess.name=none leaves them as they are")
         if poor := sampler_warning(parts.objective, parts.sampler, parts_of_data.train):
             log.message(poor)
