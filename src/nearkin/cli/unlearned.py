@@ -90,7 +90,8 @@ def _opened(arguments: Namespace, view: TrainingView) -> Dataset:
         labels, corrections = labels_and_corrections(arguments.labels or ())
         data = open_vectors(arguments.data, labels=labels, columns=columns_of(arguments), **options)
         return _corrected(data, corrections, view)
-    columns = {"text_column": arguments.text, "label_column": arguments.label, "ignore_columns": arguments.ignore}
+    columns = {"text_column": arguments.text, "label_column": arguments.label}
+    columns |= {"ignore_columns": arguments.ignore, "keep_columns": arguments.keep}
     data = sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, keep_unlabeled=True, **columns, **options)
     return _corrected(data, arguments.labels or (), view)
 

@@ -7,6 +7,7 @@ The index stores which weights made its embeddings. It is refused with other wei
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -596,7 +597,7 @@ def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
     if data.targets is not None:
         numbers = [float(value) for value in data.targets[row]]
         names = data.target_names or ([f"target {i}" for i in range(len(numbers))] if len(numbers) > 1 else ["target"])
-        found |= dict(zip(names, numbers, strict=True))
+        found |= {name: number for name, number in zip(names, numbers, strict=True) if not math.isnan(number)}
     if data.sets is not None:
         found["set"] = [name for name, held in zip(data.classes, data.sets[row].tolist(), strict=True) if held]
     if isinstance(data.inputs, Texts):
