@@ -16,7 +16,7 @@ def some_classes(omniglot: Dataset) -> Dataset:
     """The training part of this set; there is no test part, since only held-out images are measured."""
     known = omniglot.part("train")
     assert known.labels is not None
-    found = torch.unique(known.labels)[::EVERY][:CLASSES]
+    found = torch.unique(known.labels)[::EVERY][:CLASSES].contiguous()
     data = known.subset(torch.isin(known.labels, found)).renumbered()
     assert data.labels is not None
     classes = tuple(known.classes[number] for number in found.tolist())

@@ -1,7 +1,7 @@
 """Known answers, continued: Prec@k (D.4), nearest class mean (D.5) and neighborhood discovery (D.6)."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -210,6 +210,42 @@ def test_D_5_5(metric: Any) -> None:
     near(torch.autograd.grad(objective(f, y), f)[0], gradients.ncm_6(f.detach(), y, CIRCLE, metric), 1e-15)
     for place in (CIRCLE[:1], torch.zeros(1, 2, dtype=torch.float64)):
         assert slope(objective, place).abs().max() < 10
+
+
+def _scale(objective: NearestClassMean) -> float:
+    """Of cosines and distances: temperature divides."""
+    affinity = cast(Any, objective.affinity)
+    return 1 / affinity.temperature
+
+
+@pytest.mark.parametrize(("metric", "apart"), [("euclidean", math.sqrt(2)), ("cosine", 1.0)])
+@pytest.mark.parametrize("length", [1.0, 10.0])
+@pytest.mark.parametrize("count", [2, 10, 100, 200])
+def test_the_default_scale_makes_a_point_at_its_anchor_99_percent_sure(metric: Any, apart: float, length: float, count: int) -> None:
+    """log(99 (C - 1)) over the distance of the anchors, however long these are."""
+    anchors = length * torch.eye(count, dtype=torch.float64)
+    objective = NearestClassMean(anchors, metric)
+    far = apart * (length if metric == "euclidean" else 1.0)
+    assert _scale(objective) == pytest.approx(math.log(99 * (count - 1)) / far, rel=1e-6)
+    near(objective(anchors, range(count)), -math.log(0.99), 1e-6)
+    printed = NearestClassMean(anchors, metric, scale=math.log(99 * (count - 1)) / far)
+    f, y = drawn(6, count), [0, 1, 0, 1, 1, 0]
+    near(objective(f, y), printed(f, y), 1e-5)
+    near(slope(objective, f[:1]), slope(printed, f[:1]), 1e-5)
+
+
+def test_the_default_scale_of_anchors_that_are_not_evenly_spread() -> None:
+    """It is that of the median anchor, so that two close ones do not decide."""
+    near(NearestClassMean(CIRCLE)(CIRCLE, range(10), reduction="none"), torch.full((10,), -math.log(0.99)), 1e-6)
+    anchors = torch.eye(20, dtype=torch.float64)
+    anchors[1] = anchors[0] + 1e-6
+    losses = NearestClassMean(anchors)(anchors, range(20), reduction="none")
+    assert (losses[2:] < 0.0105).all() and (losses[:2] > 0.6).all()
+    many = torch.eye(600, dtype=torch.float64)  # a sample of them decides
+    assert _scale(NearestClassMean(many)) == pytest.approx(math.log(99 * 599) / math.sqrt(2), rel=1e-6)
+    with pytest.raises(ValueError, match="more than half of the anchors coincide with others"):
+        NearestClassMean(torch.ones(4, 3))
+    assert cast(Any, NearestClassMean(many, lambda f, a: torch.cdist(f, a)).affinity).scale == 1.0  # a distance of your own
 
 
 def test_D_5_6() -> None:
