@@ -46,8 +46,12 @@ def settled(run: Run, given: Collection[str] | None) -> Run:
 
 def automatic(run: Run, data: Dataset, given: Collection[str] | None, log: Reporter) -> Run:
     """The run with an encoder that is on this machine, if the data are photographs and the user named no network."""
-    named = {"network.name", "network.weights", "network.pretrained", "data.size"}
+    named = {"network.name", "network.weights", "network.pretrained"}
     if given is None or named & set(given) or run.network.scratch or run.network.name != "auto" or not are_photographs(data):
+        return run
+    if run.data.size is not None and run.data.size < PHOTOGRAPHS and "network.tune" not in given:
+        fix = f"at --size {run.data.size} a small network is trained from scratch"
+        log.message(f"{fix}: pretrained encoders are for {PHOTOGRAPHS} pixels and more; --encoder NAME takes one all the same")
         return run
     found = installed_encoder()
     if found is None:
