@@ -124,7 +124,7 @@ def test_the_objective_is_chosen_on_the_validation_part_of_each_seed(monkeypatch
     assert [row["scores"]["1-nn"] for row in encoders.chosen(saved, group)] == [0.1, 0.3]
     page = encoders.page_of(saved)
     assert "| the same with the objective that the validation part chooses (ours) | 20.0" in page
-    assert "| toy, seen, 3 labels a class | 50.0 (1, 1, 0) | 70.0 (1, 1, 0) |" in page
+    assert "| toy, seen classes, 3 labels a class | 50.0 (1, 1, 0) | 70.0 (1, 1, 0) |" in page
     del saved[f"{group}/kept {names[0]}/1"]
     assert len(encoders.chosen(saved, group)) == 1  # of a seed for which one was not run nothing is chosen
 

@@ -545,6 +545,7 @@ def test_an_encoder_whose_features_are_better_than_the_map_is_tuned_without_a_he
     assert any("they are the embedding that is tuned, of 1,280 numbers" in line for line in notes.lines)
     assert any("random crops and flips" in line for line in notes.lines)
     saved = json.loads((tmp_path / "m" / "run.json").read_text())
+    assert saved["objective"]["name"] == "proxy_anchor" and json.loads((tmp_path / "m" / "model.json").read_text())["metric"] == "cosine"
     assert saved["network"]["options"]["head"] is False and saved["optimizer"]["learning_rate"] == 0.01 and saved["network"]["rate"] == 0.01
     assert nearkin.load(tmp_path / "m", device="cpu").encode([str(photos / "red" / "3.png")]).shape == (1, 1280)
 

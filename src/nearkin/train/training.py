@@ -28,7 +28,7 @@ from nearkin.train.assemble import Cut, Parts, assemble, build_whole, captured, 
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
 from nearkin.train.data_checks import sampler_warning
-from nearkin.train.encoder import Start, as_embedding, begins_with_features, compares, objective_on_unit_length
+from nearkin.train.encoder import WHY_PROXIES, Start, as_embedding, begins_with_features, compares, objective_on_unit_length
 from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, saved_form, write_run
 from nearkin.train.frozen import Frozen, begin, check_views, featured_by, views_by
 from nearkin.train.interrupt import Interrupt, held
@@ -177,6 +177,7 @@ def _trained(
             if images.kind == "images" and begins_with_features(run, start, given):
                 run = as_embedding(run, features, log)
                 whole, start = build_whole(run, images, place), start._replace(begun=False)
+                whole.about["why"] = whole.about["why"] if given and "objective.name" in given else WHY_PROXIES
             source = features if run.network.tune in ("none", "head") else images
         parts_of_data = by_feature if source is features else cut(run, source)
         if run.network.tune == "none" or (start is not None and run.network.tune == "head" and source.supervision == "ids"):
