@@ -82,10 +82,10 @@ def passes(engine: WideEngine, work: Work) -> dict[str, float]:
         for block, weights in zip(here.blocks, drawn, strict=True):
             skipped = wide_engine._on_diagonal(here, block)
             across = slice(block.left, wide_engine._whole(block.right))
-            mine.add(slice(block.top, block.bottom), weights, here.columns, across, None)
+            mine.add(slice(block.top, block.bottom), weights, here.columns, across)
             if skipped < block.right - block.left:
                 turned = weights[:, :, skipped:].transpose(1, 2)
-                mine.add(slice(block.left + skipped, block.right), turned, here.rows, slice(block.top, block.bottom), None)
+                mine.add(slice(block.left + skipped, block.right), turned, here.rows, slice(block.top, block.bottom))
 
     def weights_of(block: Any) -> Tensor:
         shape = (1 + here.split, block.bottom - block.top, wide_engine._whole(block.right) - block.left)

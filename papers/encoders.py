@@ -307,7 +307,10 @@ ABOUT = {
     "linear map": "frozen + linear map in closed form (ours)",
     "head": "frozen + head trained by NCA from that map (ours)",
     "kept": "what `nearkin train` keeps, by the validation part (ours)",
-    **{f"kept {name}": f"what `nearkin train --tune all` keeps, {name}{', its default' if name == DEFAULT else ''} (ours)" for name in OBJECTIVES},
+    **{
+        f"kept {name}": f"what `nearkin train --tune all` keeps, {name}{', its default' if name == DEFAULT else ''} (ours)"
+        for name in OBJECTIVES
+    },
     CHOSEN: "the same with the objective that the validation part chooses (ours)",
     **TUNED,
 }
@@ -359,8 +362,8 @@ def choices_of(saved: dict[str, Any], groups: Sequence[str]) -> str:
     held = {group: rows for group in groups if (rows := compared(saved, group))}
     if not held:
         return ""
-    text = "\n## Objectives on the validation parts\n\nMean of 1-NN and MAP@R over the seeds for which all objectives were run; in brackets, for how\n"
-    text += "many of them the frozen features, the linear map and tuned weights were kept.\n\n"
+    text = "\n## Objectives on the validation parts\n\nMean of 1-NN and MAP@R over the seeds for which all objectives were run; in\n"
+    text += "brackets, for how many of them the frozen features, the linear map and tuned weights were kept.\n\n"
     text += f"| | {' | '.join(OBJECTIVES)} | seeds |\n|---|{'---|' * len(OBJECTIVES)}---|\n"
     for group, rows in held.items():
         name, kind, labels = group.split("/")

@@ -100,7 +100,9 @@ def pictures(tmp_path, monkeypatch):
     return ["--sets", "toy", "--out", str(tmp_path / "results"), "--work", str(work), "--device", "cpu", "--batch", "8"]
 
 
-@pytest.mark.parametrize("method", ["LoRA", "PML triplet", "kept triplet", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)])
+@pytest.mark.parametrize(
+    "method", ["LoRA", "PML triplet", "kept triplet", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)]
+)
 def test_rows_that_train_the_encoder(pictures, tmp_path, method):
     if method.startswith("PML"):
         pytest.importorskip("pytorch_metric_learning")

@@ -27,14 +27,14 @@ from nearkin.kernels.layout import as_two_sets
 from nearkin.kernels.triton_points import CHUNK, ROWS, Framed, framed
 from nearkin.kernels.triton_tuning import SCHEME_OF, Precision
 from nearkin.kernels.triton_values import values_by_kernel
-from nearkin.kernels.triton_wide import join_kernel, sums_kernel, weights_kernel
+from nearkin.kernels.triton_wide import add_kernel, join_kernel, mark_kernel, plan_kernel, sums_kernel, weights_kernel
 from nearkin.kernels.triton_wide_points import operands_kernel, slopes_kernel, tops_kernel
 
 BLOCK_BYTES = 512 << 20
 _PAIR_BYTES = 8  # a float32 product and two 16-bit weights
 _TALL = 4096  # rows of a block, where there are as many
 _ROWS, _COLUMNS, _SLIVER, _WARPS = 32, 128, 16, 4  # of a tile of the elementwise passes, and of its slivers
-_JOINED = 32  # queries of one program that joins partial sums
+_JOINED, _PARTS = 32, 32  # queries of one program that joins partial sums, and how many of them at a time
 _WHOLE = 8  # sizes of 16-bit operands that the matrix units read at full speed
 _NO_PULL = 3e38
 _EXPONENT = 13  # of the largest weight; fp16 ends at 2^16
@@ -94,6 +94,7 @@ class _Ready(NamedTuple):
     columns: _Side
     per_dot: Tensor  # () the affinity of one unit of a product
     blocks: list[_Block]
+    plan: Tensor  # (n, m) in tiles: 0 for negatives, 1 for positives, 2 for mixed ones
 
     def products(self, block: _Block) -> Tensor:
         """(rows, columns) of a block; the columns are padded."""
@@ -106,9 +107,9 @@ class _Ready(NamedTuple):
         span, listed, skip = (none if x is None else x for x in (work.span, work.listed, work.skip))
         listed_each, skip_each = (0 if x is None else x.shape[1] for x in (work.listed, work.skip))
         kernel[(-(-height // _ROWS), -(-width // _COLUMNS))](
-            products, self.rows.bias, self.columns.bias, self.per_dot, *(targets or (none, none)), span, listed, skip, *between,
+            products, self.rows.bias, self.columns.bias, self.per_dot, *(targets or (none, none)), span, listed, skip, self.plan, *between,
             block.top, block.left, height, width, block.bottom, products.stride(0), self.n, self.m, listed_each, skip_each,
-            BM=_ROWS, BN=_COLUMNS, BS=_SLIVER, T=0 if targets is None else targets[0].shape[1], MODE=_mode(work), OWN=self.own,
+            self.plan.shape[1], BM=_ROWS, BN=_COLUMNS, BS=_SLIVER, G=_COLUMNS, T=0 if targets is None else targets[0].shape[1], MODE=_mode(work), OWN=self.own,
             num_warps=_WARPS, **constants,
         )  # fmt: skip
 
@@ -123,15 +124,20 @@ class _Gathered(NamedTuple):
     def zeros(side: _Side, n: int) -> "_Gathered":
         return _Gathered(side.bias.new_zeros(len(side.operands), side.padded), side.bias.new_zeros(n))
 
-    def add(self, where: slice, weights: Tensor, others: _Side, there: slice, parts: Tensor | None) -> None:
+    def add(self, where: slice, weights: Tensor, others: _Side, there: slice) -> None:
         """Weights (1 or 2, rows, columns) of the rows `where` and the other side's points `there`."""
         push = self.push[where.start : where.start + weights.shape[1]]
         _add_product(push, weights[0], others.part(0)[there])
         if others.split:
             _add_product(push, weights[1], others.part(0)[there])
             _add_product(push, weights[0], others.part(1)[there])
-        if parts is not None:
-            self.sums[where] += parts.sum(0)
+
+    def add_sums(self, parts: Tensor, start: int, skipped: int) -> None:
+        """Partial sums (parts, length) of weights, but for the first `skipped`, of the points from `start` on."""
+        count, length = parts.shape
+        add_kernel[(-(-(length - skipped) // _JOINED),)](
+            parts, self.sums, start + skipped, skipped, length - skipped, length, count, BLOCK=_JOINED, PARTS=_PARTS
+        )
 
     def gradient(self, mine: _Side, others: _Side, size: Tensor, squared: bool) -> Tensor:
         """(n, d) in the caller's type."""
@@ -218,7 +224,7 @@ class WideEngine:
         if work.references is not None and work.references is not work.queries:
             columns = _side(work.references, frame, frame.reference_lengths if frame.unit_references else None, split, work.squared)
         per_dot = (2.0 if work.squared else 1.0) / (rows.scale * columns.scale)
-        return _Ready(work, n, m, d, own, split, rows, columns, per_dot, _blocks(n, m, own, self.block_bytes))
+        return _Ready(work, n, m, d, own, split, rows, columns, per_dot, _blocks(n, m, own, self.block_bytes), _plan(work, n, m))
 
     def _add_sums(self, here: _Ready, block: _Block, first: Tensor, second: Tensor) -> None:
         """Add a block to the running summaries of its rows and, where the queries are their own references, of its columns."""
@@ -249,13 +255,14 @@ class WideEngine:
             SQUARED=here.work.squared, SPLIT=here.split, TURNED=turned,
         )  # fmt: skip
         del products
-        squared, beyond = here.work.squared, slice(block.left + skipped, block.right)
-        mine.add(
-            slice(block.top, block.bottom), weights, here.columns, slice(block.left, _whole(block.right)), row_parts if squared else None
-        )
+        mine.add(slice(block.top, block.bottom), weights, here.columns, slice(block.left, _whole(block.right)))
+        if here.work.squared:
+            mine.add_sums(row_parts, block.top, 0)
         if turned:
-            across = weights[:, :, skipped:].transpose(1, 2)
-            theirs.add(beyond, across, here.rows, slice(block.top, block.bottom), col_parts[:, skipped:] if squared else None)
+            beyond, across = slice(block.left + skipped, block.right), weights[:, :, skipped:].transpose(1, 2)
+            theirs.add(beyond, across, here.rows, slice(block.top, block.bottom))
+            if here.work.squared:
+                theirs.add_sums(col_parts, block.left, skipped)
 
 
 def _whole(n: int) -> int:
@@ -272,6 +279,17 @@ def _blocks(n: int, m: int, own: bool, block_bytes: int) -> list[_Block]:
         for top in range(0, n, tall)
         for left in range(top if own else 0, m, across)
     ]
+
+
+def _plan(work: Work, n: int, m: int) -> Tensor:
+    """(n, m) in tiles: which hold positives only or negatives only, and no skipped or listed pair."""
+    high, wide = -(-n // _COLUMNS), -(-m // _COLUMNS)
+    plan = torch.empty(high, wide, dtype=torch.uint8, device=work.queries.device)
+    plan_kernel[(high,)](plan if work.span is None else work.span, plan, n, m, wide, G=_COLUMNS, MODE=_mode(work))
+    for positions in (work.skip, work.listed):
+        if positions is not None:
+            mark_kernel[(high,)](positions, plan, n, positions.shape[1], wide, G=_COLUMNS, OWN=work.references is None)
+    return plan
 
 
 def _on_diagonal(here: _Ready, block: _Block) -> int:
@@ -328,7 +346,7 @@ def _join(parts: Tensor, first: Tensor, second: Tensor, start: int, skipped: int
     """Add partial sums (4, parts, length), but for the first `skipped` queries, to the summaries of the queries from `start` on."""
     _, count, length = parts.shape
     join_kernel[(-(-(length - skipped) // _JOINED),)](
-        parts, first, second, start + skipped, skipped, length - skipped, length, count, BLOCK=_JOINED, MODE=_mode(work), num_warps=1
+        parts, first, second, start + skipped, skipped, length - skipped, length, count, BLOCK=_JOINED, PARTS=_PARTS, MODE=_mode(work)
     )
 
 
