@@ -176,8 +176,10 @@ CELLS = (*(replace(cell, after_test=_after_test(cell.trial)) for cell in _PAPER)
 
 ABOUT_TABLES = {  # paragraphs above a table
     hao2018_scales.TABLE: (
-        "The scale multiplies the distances in the softmax. Ours is chosen from the anchors alone, so that a point at its anchor has "
-        "probability 0.99 of its class: log(99 (C - 1)) over the distance of the anchors, which is sqrt 2 for E-NCM and 1 for C-NCM.",
+        "The scale multiplies the distances in the softmax. The clear scale is chosen from the anchors alone, so that a point at its "
+        "anchor has probability 0.99 of its class: log(99 (C - 1)) over the distance of the anchors, which is sqrt 2 for E-NCM and 1 for C-NCM. "
+        "Longer anchors have the same effect on the loss, but on distances that are learned at another pace. `--objective "
+        "nearest_class_mean` takes that length by default; the scale for cosines and for embeddings of unit length.",
         "- **C = 10 and 100**: CIFAR-10 and CIFAR-100 with the networks of table 3, p = 0.1, 20 epochs, a tenth of the training part held "
         "out. **C = 200**: every fourth character of Omniglot's background alphabets, 20 images each, of which a quarter is held out; the "
         "network for MNIST, 60 epochs with small affine changes.",
@@ -187,19 +189,19 @@ ABOUT_TABLES = {  # paragraphs above a table
 
 
 def scales_summary(by_trial: Mapping[tuple[str | None, str], Verdict]) -> list[str]:
-    """How the default scale compares with the best one by the nearest anchor, and with SoftMax by 1-NN. Nothing before all were run."""
+    """How the default compares with the best E-NCM by the nearest anchor, and with SoftMax by 1-NN. Nothing before all were run."""
     parts = []
     for data, one in hao2018_scales.SETS.items():
         rows = {row: by_trial.get((hao2018_scales.trial_name(data, row), "class vectors")) for row in hao2018_scales.ROWS}
-        errors = {row: (found.mean, found.extra) for row, found in rows.items() if found is not None and found.mean is not None}
+        errors = {row: (found.mean, found.extra) for row, found in rows.items() if found and found.mean is not None and found.extra}
         if len(errors) < len(rows):
             return []
         (anchor, nearest), (_, softmax) = errors[hao2018_scales.DEFAULT], errors[hao2018_scales.SOFTMAX]
-        best = min(errors[row][0] for row in ("printed", "half", hao2018_scales.DEFAULT, "double"))
-        parts.append(f"{one.title}: {anchor:.1f} % ({best:.1f} %), {nearest:.1f} % ({softmax:.1f} %)")
+        best = min(error for row, (error, _) in errors.items() if row not in (hao2018_scales.SOFTMAX, "cosine"))
+        parts.append(f"{one.title}: {anchor:.2f} ({best:.2f}) and {nearest:.2f} ({softmax:.2f})")
     return [
-        "**The default scale of `NearestClassMean`, on held-out images**: error by the nearest anchor (in brackets with the best of four "
-        f"scales), then by 1-NN (in brackets SoftMax). {'; '.join(parts)}."
+        "**The default of `--objective nearest_class_mean`, held-out images**: error % by the nearest anchor (best row of E-NCM) and by "
+        f"1-NN (SoftMax). {'; '.join(parts)}."
     ]
 
 

@@ -16,9 +16,9 @@ ABOUT = (
     "- **MNIST, and CIFAR-10 with crop and flip**: batches of 1,000, gradients clipped at 1, a rate of 0.1 or 0.3.",
     "- **CIFAR-10 without augmentation**: batches of 500 and eight candidates: rate 0.05 or 0.1, clipping or none, weight decay 1e-4 or "
     "1e-3.",
-    "- **By the paper's rule**: plain momentum, no decay, clipping or warm-up. The first rate is that of the rate finder, half of where the "
-    "loss is lowest in a sweep of 100 growing rates. It falls to a tenth after 3 epochs without a lower loss. Training stops after 12 epochs "
-    "without a better 1-NN figure on a held-out tenth, whose best weights are measured; batches are those of the rows above.",
+    "- **By the paper's rule**: plain momentum, no decay, clipping or warm-up. The first rate is that of the rate finder: half of where "
+    "the loss is lowest in a sweep of 100 growing rates. It falls to a tenth after 3 epochs without a lower loss. Training stops after 12 "
+    "epochs without a better 1-NN figure on a held-out tenth, and the best weights are measured. Batches are those of the rows above.",
     "- **Selection**: on a tenth of the training part. Rows that share an augmentation share all of this.",
     "- **Rows that name epochs, batches, decay, temperature or pooling** have these as well; where those are tuned, rate and clipping are "
     "the choice of a row above. The row with the whole training set per step has a cosine and rate 0.3, and nothing is tuned.",
@@ -80,9 +80,9 @@ def _by_rule(cell: Callable[..., Cell], printed: tuple[float, float, float]) -> 
     """Rows trained by the paper's own rule, next to the printed softmax features, NCA by 1-NN and by 10-NN."""
     softmax, one, ten = printed
     return (
-        cell(f"CNN features + 1-NN, {_RULED}", softmax, "rule-softmax"),
+        cell(f"CNN features + 1-NN, {_RULED}", softmax, "rule-softmax", changed={"one cycle": "softmax"}),
         *(
-            cell(f"NCA{form}, {k.upper()}, {_RULED}", value, f"rule-nca-{name}", k)
+            cell(f"NCA{form}, {k.upper()}, {_RULED}", value, f"rule-nca-{name}", k, changed={"one cycle": f"nca-{name}"})
             for name, form in (("log", ""), ("expected", ", expected form"))
             for k, value in (("1-nn", one), ("10-nn", ten))
         ),
