@@ -177,8 +177,8 @@ CELLS = (*(replace(cell, after_test=_after_test(cell.trial)) for cell in _PAPER)
 ABOUT_TABLES = {  # paragraphs above a table
     hao2018_scales.TABLE: (
         "The scale multiplies the distances in the softmax. The clear scale is chosen from the anchors alone, so that a point at its "
-        "anchor has probability 0.99 of its class: log(99 (C - 1)) over the distance of the anchors, which is sqrt 2 for E-NCM and 1 for C-NCM. "
-        "Longer anchors have the same effect on the loss, but on distances that are learned at another pace. `--objective "
+        "anchor has probability 0.99 of its class: log(99 (C - 1)) over the distance of the anchors, which is sqrt 2 for E-NCM and 1 for "
+        "C-NCM. Longer anchors have the same effect on the loss, but on distances that are learned at another pace. `--objective "
         "nearest_class_mean` takes that length by default; the scale for cosines and for embeddings of unit length.",
         "- **C = 10 and 100**: CIFAR-10 and CIFAR-100 with the networks of table 3, p = 0.1, 20 epochs, a tenth of the training part held "
         "out. **C = 200**: every fourth character of Omniglot's background alphabets, 20 images each, of which a quarter is held out; the "
