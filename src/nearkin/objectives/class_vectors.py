@@ -55,8 +55,9 @@ class NearestClassMean(NeighborhoodObjective):
     -----
     The loss has a floor above zero, where a point is at its anchor. By default it is 0.01. With scale 1 and orthonormal anchors it is
     log(1 + (C - 1) exp(-sqrt 2)), and p is no confidence. Longer anchors have the same effect on the loss as a higher scale, and the
-    default takes it into account. `nearkin train --objective nearest_class_mean` makes the anchors log(99 (C - 1)) / sqrt 2 long where
-    embeddings are free, which learned better neighbors than the scale.
+    default takes it into account. Where embeddings are not of unit length, `nearkin train --objective nearest_class_mean` makes the
+    anchors log(99 (C - 1)) / sqrt 2 long instead: on held-out images of 10, 100 and 200 classes 10.3, 29.5 and 4.4% errors by the
+    nearest anchor, against 10.8, 30.6 and 5.0% with the scale (one to three seeds, docs/papers/hao2018.md).
 
     Differs: eq. (6), (7) and (10) are used as corrected; `scale` is 1 in the paper; the cosine with a zero vector is 0.
 
