@@ -124,7 +124,7 @@ class NeighborhoodObjective(Objective):
         given, own = batch, references is None
         if references is None:
             if getattr(self.references, "from_batch", False) and batch.ids is None:
-                batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
+                batch = Points(batch.embeddings, batch.labels, torch.arange(len(batch.embeddings), device=batch.embeddings.device))
             references = self.references(batch)
         elif getattr(self.affinity, "own_references", False):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
