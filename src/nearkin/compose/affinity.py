@@ -5,7 +5,7 @@ temperature. The one an objective was trained with is the one to search with.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
