@@ -77,7 +77,7 @@ def perform(trial: Trial, seed: int, chosen: Settings, data_root: Path, device: 
 
     With `validation` a part of the training points replaces the test part, which is not read. Settings: `method` (chance,
     pixels, pca, linear_nca_regression, mlkr, or train); leaves of a Run for train; for the others `preprocess` (none or local_contrast),
-    `first` (dimensions of a PCA before the map), `dimension` and `iterations`.
+    `first` (dimensions of a PCA before the map), `dimension`, `iterations` and `solver`.
     """
     task = TASKS[trial.data]
     data = _posed(trial.data, str(data_root))
@@ -156,10 +156,13 @@ def _maps(settings: Settings, seed: int) -> dict[str, Any]:
     from nearkin.estimators.linear import MLKR, LinearNCARegression
 
     dimension, iterations = int(settings.get("dimension", 32)), int(settings.get("iterations", 50))
+    solver = settings.get("solver", "lbfgs")
     first = PCA(int(settings.get("first", 64)), svd_solver="randomized", random_state=seed)
     return {
         "pca": PCA(dimension, svd_solver="randomized", random_state=seed),
-        "linear_nca_regression": make_pipeline(first, LinearNCARegression(dimension, max_iter=iterations, random_state=seed)),
+        "linear_nca_regression": make_pipeline(
+            first, LinearNCARegression(dimension, solver=solver, max_iter=iterations, random_state=seed)
+        ),
         "mlkr": make_pipeline(first, MLKR(dimension, max_iter=iterations, random_state=seed)),
     }
 
@@ -233,9 +236,29 @@ _TUNING_EPOCHS = {
     "coil-20 unseen angles, 64 px": 50,
     "coil-20 unseen objects, 64 px": 20,
 }
+_SEARCHES = 20  # line searches between two restarts
+_CONJUGATE: Settings = {
+    "references": "training_set",
+    "optimizer.name": "conjugate_gradient",
+    "optimizer.iterations": str(_SEARCHES),
+    "schedule.name": "constant",
+    "epochs": "10",
+    "objective.options.temperature": "1e-7",  # about the first mean squared distance: a flat softmax has no direction to search in
+}
 _RATES = {"optimizer.learning_rate": ("0.005", "0.02")}
 _PREPROCESS = {"preprocess": ("none", "local_contrast")}
-_ROWS = ("chance", "raw pixels", "PCA", "linear NCA regression", "MLKR", "C-NCAR network", "the same network, direct regression")
+_BY_CG = "by conjugate gradient"
+_ROWS = (
+    "chance",
+    "raw pixels",
+    "PCA",
+    "linear NCA regression",
+    f"linear NCA regression, {_BY_CG}",
+    "MLKR",
+    "C-NCAR network",
+    f"C-NCAR network, {_BY_CG}",
+    "the same network, direct regression",
+)
 
 
 def _trials(short: str, data: str) -> tuple[Trial, ...]:
@@ -255,8 +278,10 @@ def _trials(short: str, data: str) -> tuple[Trial, ...]:
         trial("pixels", {"method": "pixels"}, {}, seeds=1),
         trial("pca", {"method": "pca"}, _PREPROCESS, seeds=1),
         trial("linear-ncar", {"method": "linear_nca_regression", "first": "64"}, _PREPROCESS, seeds=1),
+        trial("linear-ncar-cg", {"method": "linear_nca_regression", "first": "64", "solver": "conjugate_gradient"}, _PREPROCESS, seeds=1),
         trial("mlkr", {"method": "mlkr", "first": "64"}, _PREPROCESS, seeds=1),
         trial("c-ncar", {**network, "objective.name": "nca_regression"}, _RATES),
+        trial("c-ncar-cg", {**network, **_CONJUGATE, "objective.name": "nca_regression"}, {}),
         trial("direct", direct, _RATES, figure=f"direct {task.unit}"),
     )
 

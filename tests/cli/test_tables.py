@@ -116,6 +116,37 @@ def test_rows_are_predicted_and_searched_although_their_label_is_empty_or_not(pl
     assert run(capsys, "search", place / "model", tmp_path / "none.csv", "-k", 1).count("the 1 nearest") == 6
 
 
+def test_rows_are_embedded_and_indexed_although_their_label_is_empty(place: Path, tmp_path: Path, capsys: Any) -> None:
+    lines = people(10)
+    table = write(tmp_path / "t.csv", [line.rpartition(",")[0] + "," if at % 2 else line for at, line in enumerate(lines)])
+    assert "10 embeddings" in run(capsys, "embed", place / "model", table, "--out", tmp_path / "e.npz")
+    found = np.load(tmp_path / "e.npz")
+    names = [str(found["classes"][code]) if code >= 0 else "" for code in found["labels"].tolist()]
+    assert names == [line.rpartition(",")[2] if at % 2 == 0 else "" for at, line in enumerate(lines)]
+    none = write(tmp_path / "none.csv", [line.rpartition(",")[0] + "," for line in lines])
+    assert "10 points" in run(capsys, "index", place / "model", none, "--replace", "--device", "cpu")
+    run(capsys, "index", place / "model", place / "people.csv", "--replace", "--device", "cpu")
+
+
+def test_rows_without_the_number_to_predict_are_embedded_and_indexed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{at % 7},{at / 3},{at / 7 if at % 5 else ''}" for at in range(60)]
+    table = write(tmp_path / "t.csv", lines, "a,b,target")
+    run(capsys, "train", table, "--out", tmp_path / "m", *TRAIN[2:])
+    run(capsys, "embed", tmp_path / "m", table, "--out", tmp_path / "e.npz")
+    found = np.load(tmp_path / "e.npz")
+    assert len(found["embeddings"]) == 60 and np.isnan(found["targets"][:, 0]).nonzero()[0].tolist() == list(range(0, 60, 5))
+    assert "60 points" in run(capsys, "index", tmp_path / "m", table, "--device", "cpu")
+    first, second = (entry.metadata for entry in open_index(tmp_path / "m").index.entries([0, 1]))
+    assert "target" not in first and second["target"] == pytest.approx(1 / 7)
+
+
+def test_a_column_that_looks_like_an_id_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = write(tmp_path / "t.csv", people(60))
+    said = run(capsys, "train", table, "--out", tmp_path / "m", "--keep", "id", *TRAIN)
+    assert "id      number" in said
+    assert "has no column 'ids'" in refused(capsys, "train", table, "--label", "income", "--keep", "ids", "--out", tmp_path / "n")
+
+
 @pytest.mark.parametrize("form", ["pandas", "polars", "mapping", "parquet"])
 def test_a_model_reads_frames_mappings_and_parquet(place: Path, tmp_path: Path, form: str) -> None:
     pandas = pytest.importorskip("pandas")

@@ -1,5 +1,6 @@
 """The columns of feature tables: recognized, left out, refused, checked and encoded."""
 
+import warnings
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,8 @@ def test_texts_of_pandas_may_be_missing(dtype: str) -> None:
         ([f"a very long story about row {at}" for at in range(ROWS)], "column 'c' holds free text"),
         ([*map(str, range(ROWS - 1)), "abc"], r"column 'c' holds numbers and 1 other cells \('abc'\)"),
         ([f"{at},5" for at in range(ROWS)], "decimal commas"),
+        (["1.234.567", *(f"{at}.500" for at in range(1, ROWS))], r"points for thousands \('1.234.567'\)"),
+        (["1.234,50", *(f"{at}" for at in range(1, ROWS))], r"points for thousands \('1.234,50'\)"),
         ([np.inf, *range(ROWS)], "column 'c' holds infinity in 1 rows"),
     ],
 )
@@ -130,6 +133,32 @@ def test_numbers_among_many_other_cells_are_categories_and_said() -> None:
     with pytest.warns(UserWarning, match=words):
         assert kinds(TableSchema.learned({"c": mixed}))["c"] == "category"
     assert kinds(TableSchema.learned({"c": ["1", "2", "A", "B"] * 20}))["c"] == "category"  # codes, of which nothing is said
+
+
+def test_points_that_may_separate_thousands_are_said() -> None:
+    with pytest.warns(UserWarning, match="three decimals such as '1.234': they are read as decimals; if the point separates"):
+        assert kinds(TableSchema.learned({"c": ["1.234", "950", "12.500"] * 20})) == {"c": "number"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for usual in (["1.5", "2.250", "3"], ["1.234", "2.345", "0.125"], ["0.125", "1", "2"]):
+            assert kinds(TableSchema.learned({"c": usual * 20})) == {"c": "number"}
+
+
+def test_ids_with_gaps_are_left_out_and_amounts_are_not() -> None:
+    rng = np.random.default_rng(0)
+    rising = np.cumsum(rng.integers(1, 9, ROWS)).astype(float)
+    mixed = rng.permutation(rising)
+    table = {"visit": rising, "price": mixed, "customerId": mixed, "order no": mixed, "paid": mixed, "last": rising[::-1].copy()}
+    schema = TableSchema.learned(table)
+    assert set(kinds(schema)) == {"price", "paid"}
+    assert schema.left_out["visit"] == "whole numbers that rise from row to row, like an id with gaps (--keep uses it)"
+    assert "fall from row to row" in schema.left_out["last"] and "of its own in every row" in schema.left_out["customerId"]
+    assert set(kinds(TableSchema.learned(table, keep=("visit", "customerId")))) == {"price", "paid", "visit", "customerId"}
+
+
+def test_a_column_without_a_name_gets_one(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",a\n" + "".join(f"{at},{at % 3}\n" for at in range(ROWS)))  # as pandas writes its index
+    assert tuple(TableSchema.learned(tmp_path / "t.csv").left_out) == ("Unnamed: 0",)
 
 
 def test_numbers_with_thousands_separators_are_numbers() -> None:

@@ -117,6 +117,17 @@ def test_moons_are_learned_better_than_chance_with_calibrated_shares() -> None:
     assert sure.max() <= 1 and sure.sum(1) == pytest.approx(1)
 
 
+def test_neighbors_of_the_training_rows_are_others() -> None:
+    x, y = make_moons(60, noise=0.1, random_state=0)
+    model = TabularNCAClassifier(**FAST).fit(x, y)
+    distances, positions = model.kneighbors(n_neighbors=2)
+    all_distances, all_positions = model.kneighbors(x, 60)
+    for row in range(60):
+        others = all_positions[row] != row
+        assert np.allclose(np.sort(all_distances[row][others])[:2], distances[row], atol=1e-6) and row not in positions[row]
+    assert model.kneighbors(n_neighbors=500, return_distance=False).shape == (60, 59)
+
+
 def test_neighbors_explain_a_prediction_by_their_rows() -> None:
     pandas = pytest.importorskip("pandas")
     table, y = rows()

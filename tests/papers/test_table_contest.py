@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from papers import table_contest
 from papers.__main__ import main
-from papers.table_contest import Job, run_one
+from papers.table_fits import Job, run_one, settings_of
 from papers.table_methods import METHODS, drawn
 from papers.table_page import critical_difference, draw_ranks, means, page, paired_tests, ranks, shared_by_tuned
 from papers.table_sets import SETS, _checked, package_file
@@ -52,6 +52,25 @@ def test_the_figures_are_of_the_test_rows() -> None:
     scaler = StandardScaler().fit(x_train)
     model = KNeighborsClassifier().fit(scaler.transform(x_train), y_train)
     assert found["accuracy"] == pytest.approx(100 * accuracy_score(y_test, model.predict(scaler.transform(x_test))))
+
+
+def test_an_interrupted_search_continues_and_takes_its_best_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[Job]()
+    monkeypatch.setattr(table_contest, "tried", lambda job: done.append(job) or _figures(job))
+    words = ["tables", "--sets", "wine", "--methods", "kNN", "--seeds", "1", "--trials", "4", "--out", str(tmp_path)]
+    words += ["--page", str(tmp_path / "p.md")]
+    first = {"method": "kNN (4 trials)", "seed": 0, **_figures(Job("wine", "kNN", 0, 4, "cpu", None, trial=1))}
+    (tmp_path / "wine.json").write_text(json.dumps({"set": "wine", "task": "classes", "runs": [], "trials": [first]}))
+    assert main(words) == 0
+    assert [job.trial for job in done] == [0, 2, 3, None] and done[-1].chosen == 2  # trial 1 was saved, trial 3 fails
+    record = json.loads((tmp_path / "wine.json").read_text())
+    assert "trials" not in record and record["runs"][0]["fit_cpu_seconds"] == 5  # its own and those of four trials
+
+
+def _figures(job: Job) -> dict[str, Any]:
+    if job.trial is None:
+        return {"accuracy": 90.0, "fit_cpu_seconds": 1, "wall_seconds": 1}
+    return {"trial": job.trial, "score": (0.5, 0.6, 0.9, None)[job.trial], "cpu_seconds": 1, "wall_seconds": 1}
 
 
 def test_means_are_over_the_seeds_that_all_methods_have() -> None:
@@ -113,8 +132,9 @@ def test_the_critical_difference_is_that_of_the_table(tmp_path: Path) -> None:
 
 def test_a_search_takes_the_best_of_its_settings_on_training_rows() -> None:
     x, y, _ = SETS["wine"].read(None)
-    found = run_one((x, y), "classes", Job("wine", "kNN", 0, 6, "cpu", None))
-    assert set(found["settings"]) <= {"n_neighbors", "weights", "p"} and found["accuracy"] > 90
+    found = run_one((x, y), "classes", Job("wine", "kNN", 0, 6, "cpu", None, chosen=3))
+    assert found["settings"] == settings_of("kNN", 0, 3) and found["accuracy"] > 90 and settings_of("kNN", 0, 0) == {}
+    assert set(found["settings"]) == {"n_neighbors", "weights", "p"}
     settings = drawn(METHODS["LightGBM"].search, np.random.default_rng(0))
     assert 0.01 <= settings["learning_rate"] <= 0.3 and settings["num_leaves"] in (7, 15, 31, 63, 127)
 

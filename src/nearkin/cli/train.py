@@ -189,6 +189,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
         "text": "data.text_column",
         "label": "data.label_column",
         "ignore": "data.ignore_columns",
+        "keep": "data.keep_columns",
     }
     if arguments.encoder is not None and arguments.network is not None:
         raise ValueError("--encoder starts from a pretrained network and --network trains one from scratch; pass one of them")

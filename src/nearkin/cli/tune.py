@@ -24,6 +24,7 @@ def run(arguments: Namespace) -> int:
         "data.source": arguments.data,
         "data.label_column": arguments.label,
         "data.ignore_columns": arguments.ignore,
+        "data.keep_columns": arguments.keep,
         "seed": arguments.seed,
     }
     settings = {name: str(value) for name, value in named.items() if value is not None} | parse_settings(arguments.set)

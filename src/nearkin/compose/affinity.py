@@ -632,13 +632,15 @@ class MinusDistance:
         return -self.scale * distance
 
 
-def unit(x: Tensor) -> Tensor:
+def unit(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return rows of length 1. A zero row stays zero, with a gradient of ordinary size (an epsilon would make it 1e12).
 
     Parameters
     ----------
     x : Tensor
         (n, d) floats.
+    dtype : torch.dtype, optional
+        Type of the result, if it is not that of x: of 16 bits, x is read as it is, and its gradient rounded once.
 
     Returns
     -------
@@ -654,7 +656,7 @@ def unit(x: Tensor) -> Tensor:
             [0.0000, 0.0000]])
     """
     fixed = x.detach()
-    length = _length(fixed)
+    length = _length(fixed, dtype)
     found: Tensor = apply(_Unit, x, fixed / length, length)
     return found
 
@@ -675,12 +677,12 @@ class _Unit(torch.autograd.Function):
         x, rows, length = ctx.saved_tensors
         pull = upstream[0]
         if torch.is_grad_enabled():  # for a second derivative
-            length = _length(x)
+            length = _length(x, length.dtype)
             rows = x / length
-        return _across(pull, rows, length, 1.0), None, None
+        return _across(pull, rows, length, 1.0).to(x.dtype), None, None
 
 
-def _length(x: Tensor) -> Tensor:
+def _length(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """(..., 1) lengths of rows, 1 for those of length 0."""
-    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype)
     return length.masked_fill(length == 0, 1.0)

@@ -28,9 +28,15 @@ MOST_COLUMNS = 10_000
 MOST_CODES = 10  # different numbers among other cells that are taken for codes
 ENOUGH = 20  # rows from which on a column with a value of its own in every row is taken for an id
 WORDS = 4  # texts of so many words on average are prose
-ID_NAME = re.compile(r"(^|[_\s.])(id|index|row|key|uuid|guid)$|^unnamed", re.IGNORECASE)
+ID_NAME = re.compile(
+    r"(^|[_\s.-])(id|index|row|key|uuid|guid)$|^unnamed|(?-i:(?<=[a-z])(Id|ID|Key)$)"
+    r"|(row|record|serial|customer|account|order|invoice|employee|passenger)[_\s.-]?(no|nr|num|number)$",
+    re.IGNORECASE,
+)
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+$")
+POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?$")  # 1.234.567,89
+CERTAIN_POINTS = re.compile(r"[+-]?\d{1,3}((\.\d{3}){2,}|(\.\d{3})+,\d+)")
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class TableSchema:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def learned(cls, table: Any, without: Sequence[str] = ()) -> Self:
+    def learned(cls, table: Any, without: Sequence[str] = (), keep: Sequence[str] = ()) -> Self:
         """Recognize the columns of a table.
 
         Parameters
@@ -112,6 +118,8 @@ class TableSchema:
             The training rows.
         without : sequence of str, default=()
             Columns that are not features, such as the label.
+        keep : sequence of str, default=()
+            Columns that are used although they look like an id.
 
         Returns
         -------
@@ -130,7 +138,7 @@ class TableSchema:
         named = not isinstance(table, np.ndarray)
         columns, left_out, refused = list[Column](), dict[str, str](), list[str]()
         for name, column in cells.items():
-            found = _recognized(name, column, named)
+            found = _recognized(name, column, named and name not in keep)
             if isinstance(found, Column):
                 columns.append(found)
             elif found.startswith(REFUSED):
@@ -271,10 +279,11 @@ class Cells(NamedTuple):
 
 
 REFUSED = "refused: "
+TO_KEEP = "--keep uses it"
 
 
-def _recognized(name: str, cells: Cells, named: bool) -> Column | str:
-    """The column, or why it is left out, or (after REFUSED) why the table is refused."""
+def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
+    """The column, or why it is left out (such as looking like one of `ids`), or (after REFUSED) why the table is refused."""
     said, values = cells
     gone = _gone(values)
     missing = bool(gone.any())
@@ -290,8 +299,8 @@ def _recognized(name: str, cells: Cells, named: bool) -> Column | str:
     if len(distinct) == 1 and not missing:
         return "the same value in every row"
     if said in ("number", "date"):
-        if named and said == "number" and _is_id(name, present, distinct):
-            return "a whole number of its own in every row, like an id"
+        if ids and said == "number" and (why := _like_an_id(name, present, distinct, missing)):
+            return why
         return Column(name, "number" if said == "number" else "date", (), missing, said == "date" and bool((present % 86400 != 0).any()))
     if said == "boolean":
         return Column(name, "boolean", ("false", "true", *(("",) if missing else ())), missing)
@@ -300,8 +309,8 @@ def _recognized(name: str, cells: Cells, named: bool) -> Column | str:
         if words >= WORDS and len(distinct) > len(present) / 2:
             fix = f"leave it out by --ignore {name!r} (ignore_columns), or replace it by the text's embedding"
             return f"{REFUSED}column {name!r} holds free text; {fix}"
-        if named and len(present) >= ENOUGH and len(distinct) > 0.95 * len(present):
-            return "a text of its own in almost every row, like an id"
+        if ids and len(present) >= ENOUGH and len(distinct) > 0.95 * len(present):
+            return f"a text of its own in almost every row, like an id ({TO_KEEP})"
     kept = np.sort(distinct[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]])
     return Column(name, "category", (*kept.tolist(), *(("",) if missing else ())), missing)
 
@@ -310,9 +319,20 @@ def _gone(values: np.ndarray) -> np.ndarray:
     return np.isnan(values) if values.dtype.kind == "f" else np.array([cell is None for cell in values], dtype=bool)
 
 
-def _is_id(name: str, present: np.ndarray, distinct: np.ndarray) -> bool:
-    whole = len(present) >= ENOUGH and len(distinct) == len(present) and bool((present == np.floor(present)).all())
-    return whole and (bool(ID_NAME.search(name)) or float(distinct[-1] - distinct[0]) == len(distinct) - 1)
+def _like_an_id(name: str, present: np.ndarray, distinct: np.ndarray, missing: bool) -> str:
+    """Why a column of numbers is taken for an id; "" if it is not.
+
+    Whole numbers of their own in every row are amounts as well (a price, a population), unless they are called an id, have no gap, or
+    rise from row to row without a missing cell. A table sorted by an amount is left without it by the last rule, which says so.
+    """
+    if len(present) < ENOUGH or len(distinct) < len(present) or not bool((present == np.floor(present)).all()):
+        return ""
+    if ID_NAME.search(name) or float(distinct[-1] - distinct[0]) == len(distinct) - 1:
+        return f"a whole number of its own in every row, like an id ({TO_KEEP})"
+    steps = np.diff(present)
+    if not missing and bool((steps > 0).all() or (steps < 0).all()):
+        return f"whole numbers that {'rise' if steps[0] > 0 else 'fall'} from row to row, like an id with gaps ({TO_KEEP})"
+    return ""
 
 
 def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
@@ -320,7 +340,11 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     texts = values[~gone]
     numbers = [_number(cell) for cell in texts]
     spelled = [number is not None for number in numbers]
+    if any(CERTAIN_POINTS.match(cell) for cell in texts) and all(POINTS.match(cell) for cell in texts):
+        shown = next(cell for cell in texts if CERTAIN_POINTS.match(cell))
+        return f"{REFUSED}column {name!r} holds numbers with points for thousands ({shown!r}); write them without these points"
     if all(spelled):
+        _warn_of_thousands(name, texts)
         return Cells("number", _filled(gone, numbers))
     if sum(spelled) > 0.8 * len(texts):
         other = [cell for cell, number in zip(texts, numbers, strict=True) if number is None]
@@ -342,6 +366,17 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
             stacklevel=2,
         )
     return Cells("text", values)
+
+
+def _warn_of_thousands(name: str, texts: np.ndarray) -> None:
+    """Whole numbers beside numbers with exactly three decimals and none with others: the point may separate thousands."""
+    decimals = [cell for cell in texts if "." in cell]
+    if decimals and len(decimals) < len(texts) and all(POINTS.match(cell) and not cell.lstrip("+-").startswith("0.") for cell in texts):
+        warnings.warn(
+            f"column {name!r} holds whole numbers, and numbers with exactly three decimals such as {decimals[0]!r}: they are read as "
+            "decimals; if the point separates thousands, write them without it",
+            stacklevel=2,
+        )
 
 
 def _filled(gone: np.ndarray, present: Sequence[float | None]) -> np.ndarray:
@@ -456,7 +491,8 @@ def read_columns(table: Any) -> dict[str, Cells]:
         names = list(table.columns)
         pairs = [(str(name), table.iloc[:, at] if hasattr(table, "iloc") else table[name]) for at, name in enumerate(names)]
     found = dict[str, Cells]()
-    for name, column in pairs:
+    for at, (given, column) in enumerate(pairs):
+        name = given or f"Unnamed: {at}"  # as pandas calls it: its own CSV has the index in such a column
         if name in found:
             raise ValueError(f"column {name!r} is there twice; give every column a name of its own")
         found[name] = _cells(name, column)

@@ -45,6 +45,7 @@ def open(
     split_column: str | None = None,
     group_column: str | None = None,
     ignore_columns: str | Sequence[str] | None = None,
+    keep_columns: str | Sequence[str] | None = None,
     keep_unlabeled: bool = False,
     rows: TableFormat | None = None,
     on_error: OnError = "raise",
@@ -97,8 +98,11 @@ def open(
         Column with the group. By default "group", if there is one.
     ignore_columns : str or sequence of str, optional
         Columns that are not read, of a table whose rows are the points.
+    keep_columns : str or sequence of str, optional
+        Columns of such a table that are used although they look like an id.
     keep_unlabeled : bool, default=False
-        Keep rows of such a table that have no class, as class -1. By default they are left out, and counted.
+        Keep rows of such a table that have no class, as class -1, and with `rows` also those without numbers to predict, as NaN. By
+        default they are left out, and counted.
     rows : TableFormat, optional
         The columns of the table that a model was trained on; this table must have the same features. With ``supervision="ids"`` its
         classes and numbers are not read, and rows without them are kept.
@@ -133,13 +137,12 @@ def open(
     _check(size, channels, on_error, supervision)
     options = ReadOptions(split, None if size is None else Framing(size, crop, interpolation), channels, on_error, report)
     targets = _names(target_columns)
-    texts, ignored = _names(text_column) or (), _names(ignore_columns) or ()
-    columns = Columns(path_column, label_column, targets, split_column, group_column, texts, ignored)
+    texts, ignored, kept = (_names(given) or () for given in (text_column, ignore_columns, keep_columns))
+    columns = Columns(path_column, label_column, targets, split_column, group_column, texts, ignored, kept)
     data = _opened(what, Path(data_root), columns, options, download, rows, {"asked": supervision == "ids", "keep": keep_unlabeled})
-    if ignored and data.table is None:
-        raise ValueError(
-            f"ignore_columns ({', '.join(ignored)}) are for tables whose rows are the points, and {what} is none; leave it out"
-        )
+    for option, names in (("ignore_columns", ignored), ("keep_columns", kept)):
+        if names and data.table is None:
+            raise ValueError(f"{option} ({', '.join(names)}) are for tables whose rows are the points, and {what} is none; leave it out")
     if supervision is None and targets and label_column is None:
         supervision = "numbers"  # target columns are named in order to learn from them
     if supervision is not None:

@@ -205,13 +205,13 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         result: np.ndarray = found.cpu().numpy()
         return result
 
-    def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:  # noqa: N803
+    def kneighbors(self, X: Any = None, n_neighbors: int = 5, return_distance: bool = True) -> Any:  # noqa: N803
         """Find the nearest training rows of each row of X, nearest first.
 
         Parameters
         ----------
-        X : frame or array-like of shape (n_queries, n_features)
-            Queries.
+        X : frame or array-like of shape (n_queries, n_features), default=None
+            Queries. None asks for the neighbors of every training row, without the row itself.
         n_neighbors : int, default=5
             Number of neighbors; more than there are rows means all of them.
         return_distance : bool, default=True
@@ -224,11 +224,16 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         positions : ndarray of shape (n_queries, k)
             Row numbers in the training data, after rows were added or removed.
         """
-        queries = torch.from_numpy(self.embed(X)).to(self.device)
+        check_is_fitted(self)
         known = torch.cat(self._known, 1) / len(self.members_) ** 0.5
-        k = min(check_whole("n_neighbors", n_neighbors), self.n_rows_)
-        rows = max(1, 2**23 // self.n_rows_)
-        found = [torch.cdist(some, known).topk(k, largest=False) for some in torch.split(queries, rows)]
+        queries = known if X is None else torch.from_numpy(self.embed(X)).to(self.device)
+        k = min(check_whole("n_neighbors", n_neighbors), self.n_rows_ - (X is None))
+        found = []
+        for at in torch.split(torch.arange(len(queries), device=known.device), max(1, 2**23 // self.n_rows_)):
+            away = torch.cdist(queries[at], known)
+            if X is None:
+                away[torch.arange(len(at)), at] = torch.inf
+            found.append(away.topk(k, largest=False))
         positions = torch.cat([one.indices for one in found]).cpu().numpy()
         return (torch.cat([one.values for one in found]).cpu().numpy(), positions) if return_distance else positions
 

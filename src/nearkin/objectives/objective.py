@@ -422,7 +422,7 @@ class Objective(nn.Module, ABC):
         Outcome
             The value and the weight of every query.
         """
-        return self.outcome(self._valued(batch), None)
+        return self.outcome(self._valued(batch, own=True), None)
 
     def _expect_step(self) -> None:
         """Warn, once, when many calls have left gradients in parameters that no optimizer uses.

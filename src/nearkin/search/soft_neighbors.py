@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nearkin.search.soft_tiles import tiled_mean
+
 SMALLEST = 1e-20  # sums of shares above it have all digits in float32
 BLOCK = 2**23  # distances that are held at once
 
@@ -77,6 +79,9 @@ def soft_mean(
 ) -> Tensor:
     """(n, t): the mean target of the soft neighbors; `targets` (m, t) replaces those of the votes."""
     wanted = votes.targets if targets is None else targets
+    if queries.device.type == "cpu":
+        squared = distance == "squared_euclidean"
+        return tiled_mean(queries, votes.embeddings, votes.log_weights, wanted, squared=squared, temperature=temperature, without=without)
     found = queries.new_empty(len(queries), wanted.shape[1])
     for shares, at in vote(queries, votes, distance, temperature, without):
         found[at] = shares @ wanted

@@ -49,6 +49,8 @@ class DataChoice:
         Column of a table whose groups are never divided between two parts.
     ignore_columns : str, default=""
         Columns that are not read, separated by commas, of a table whose rows are the points.
+    keep_columns : str, default=""
+        Columns of such a table, separated by commas, that are used although they look like an id.
     corrections : str, default=""
         CSV file of corrected labels with the columns path and label, such as the explorer writes.
     split : {"given", "stratified", "group", "classes"}, default="given"
@@ -84,6 +86,7 @@ class DataChoice:
     split_column: str = "split"
     group_column: str = "group"
     ignore_columns: str = ""
+    keep_columns: str = ""
     corrections: str = ""
     split: Literal["given", "stratified", "group", "classes"] = "given"
     validation: float = 0.1
@@ -102,7 +105,8 @@ class DataChoice:
         """
         usual = {"label_column": "label", "split_column": "split", "group_column": "group"}
         named = {leaf: None if getattr(self, leaf) == name else getattr(self, leaf) for leaf, name in usual.items()}
-        points = {"path_column": self.path_column, "text_column": self.text_column or None, "ignore_columns": self.ignore_columns or None}
+        optional = {name: getattr(self, name) or None for name in ("text_column", "ignore_columns", "keep_columns")}
+        points = {"path_column": self.path_column, **optional}
         return {**points, "target_columns": self.target_columns or None, **named, "keep_unlabeled": bool(self.corrections)}
 
 

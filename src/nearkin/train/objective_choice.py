@@ -26,11 +26,11 @@ def nearest_class_mean(
     dimension: int,
     anchors: str = "orthonormal",
     metric: str = "euclidean",
-    scale: float = 1.0,
+    scale: float | None = None,
     length: float = 1.0,
     seed: int = 0,
 ) -> Objective:
-    """NearestClassMean with anchors made by name, dealt to the classes at random, `length` long."""
+    """NearestClassMean with anchors made by name, dealt to the classes at random, `length` long; without a scale it chooses one."""
     makers: dict[str, Callable[[int, int], Tensor]] = {
         "orthonormal": orthonormal,
         "simplex": simplex,

@@ -45,17 +45,19 @@ def open_rows(
     """Open a table file or a frame whose rows are the points; `known` is the format of the model that reads them.
 
     Of rows that are `asked` about, classes and numbers are not read, so that a row without them is not left out. With `keep`, rows
-    without a class have the class -1.
+    without a class have the class -1, and those that a model reads have NaN for missing numbers.
     """
     name = Path(what).stem if isinstance(what, str | os.PathLike) else "table"
     where = str(what) if isinstance(what, str | os.PathLike) else "the table"
     try:
         cells = read_columns(Path(what) if isinstance(what, str | os.PathLike) else what)
         found = _format(where, cells, columns, report) if known is None else known
-        kept, answers = _answers(where, cells, replace(found, label="", targets=()) if asked and known else found, report, keep)
+        read = replace(found, label="", targets=()) if asked and known else found
+        needed = (*(() if keep else (read.label,)), *(() if keep and known else read.targets))
+        kept, answers = _answers(where, cells, read, report, needed)
         cells = {name: Cells(of.said, of.values[kept]) for name, of in cells.items()}
         if known is None:
-            found = replace(found, schema=TableSchema.learned(_plain(cells), found.besides))
+            found = replace(found, schema=TableSchema.learned(_plain(cells), found.besides, columns.kept))
             inform(report, f"the columns of {where}:\n{found.schema.described()}")
         encoded = found.schema.encode(_plain(cells), found.besides)
     except ValueError as error:
@@ -86,7 +88,8 @@ def _plain(cells: Mapping[str, Cells]) -> dict[str, np.ndarray]:
 
 def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Report | None) -> TableFormat:
     """Which columns are no features: those that the caller named must be there, usual names may."""
-    wanted = [name for name in (columns.label, *(columns.targets or ()), columns.split, columns.group, *columns.ignored) if name]
+    listed = (columns.label, *(columns.targets or ()), columns.split, columns.group, *columns.ignored, *columns.kept)
+    wanted = [name for name in listed if name]
     missing = [name for name in wanted if name not in cells]
     if missing:
         raise ValueError(f"{where} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells))}")
@@ -133,13 +136,13 @@ def _as_numbers(cells: Cells) -> np.ndarray | None:
 
 
 def _answers(
-    where: str, cells: Mapping[str, Cells], found: TableFormat, report: Report | None, keep: bool
+    where: str, cells: Mapping[str, Cells], found: TableFormat, report: Report | None, needed: Sequence[str]
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """The rows whose class or numbers are known, and what is known of them, as arguments of a `Dataset`."""
+    """The rows that have the columns that are needed, and their classes or numbers, as arguments of a `Dataset`."""
     count = len(next(iter(cells.values())).values)
     known = np.ones(count, dtype=bool)
-    named = [name for name in (found.label, *found.targets) if name in cells]
-    for name in found.targets if keep else named:
+    named = [name for name in needed if name in cells]
+    for name in named:
         known &= ~_missing(cells[name])
     if named and not known.any():
         raise ValueError(f"{where}: {few(named)} is missing in every row; fill it in for some")
@@ -174,7 +177,7 @@ def _targets(where: str, cells: Mapping[str, Cells], names: Sequence[str], kept:
             raise ValueError(f"{where}: the target column {name!r} holds cells that are no numbers; for classes name it with --label")
         columns.append(numbers[kept])
     found = np.stack(columns, 1).astype(np.float32)
-    if not np.isfinite(found).all():
+    if np.isinf(found).any():
         raise ValueError(f"{where}: {few(list(names))} holds infinity, or numbers beyond float32; remove these rows, or clip them")
     return torch.from_numpy(found)
 

@@ -34,6 +34,7 @@ class Columns:
     group: str | None = None
     texts: tuple[str, ...] = ()  # the points are texts, not image files
     ignored: tuple[str, ...] = ()  # of a table whose rows are the points
+    kept: tuple[str, ...] = ()  # of such a table: used although they look like an id
 
 
 @dataclass(frozen=True)
