@@ -307,7 +307,10 @@ ABOUT = {
     "linear map": "frozen + linear map in closed form (ours)",
     "head": "frozen + head trained by NCA from that map (ours)",
     "kept": "what `nearkin train` keeps, by the validation part (ours)",
-    **{f"kept {name}": f"what `nearkin train --tune all` keeps, {name}{' (its default)' if name == DEFAULT else ''} (ours)" for name in OBJECTIVES},
+    **{
+        f"kept {name}": f"what `nearkin train --tune all` keeps, {name}{' (its default)' if name == DEFAULT else ''} (ours)"
+        for name in OBJECTIVES
+    },
     CHOSEN: "the same with the objective that the validation part chooses (ours)",
     **TUNED,
 }
