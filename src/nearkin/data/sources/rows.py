@@ -33,7 +33,8 @@ def lists_files(path: Path, path_column: str) -> bool:
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv_reader(path, lines)
-            header, first = next(reader, []), next(reader, [])
+            header: list[str] = next(reader, [])
+            first: list[str] = next(reader, [])
     except (UnicodeDecodeError, csv.Error):
         return False
     return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
