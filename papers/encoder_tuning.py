@@ -98,7 +98,7 @@ def command(objective: str, seed: int, arguments: Namespace) -> tuple[Run, Seque
 
 
 def kept(method: str, train_part: Dataset, validation: Dataset, seed: int, arguments: Namespace) -> tuple[Callable[[Tensor], Tensor], str]:
-    """Train as the command does and take what it keeps by the validation part; returns its embedding of images, and in a word what that is."""
+    """Train as the command does and take what it keeps by the validation part; returns the embedding, and in a word what it is."""
     run, given = command(KEPT[method], seed, arguments)
     images, device = joined(train_part, validation), device_of(arguments)
     with TemporaryDirectory() as folder:

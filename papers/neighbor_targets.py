@@ -2,8 +2,8 @@
 
     python -m papers neighbor-targets --data-root data --device cuda --only soft instance --images 2700000
 
-Every finished row is saved in neighbor-targets.json of --out; the same command continues. A row of 2.7 million images takes about 40
-seconds on a large GPU.
+Every finished row is saved in neighbor-targets.json of --out; the same command continues. A row of 2.7 million images took four minutes
+on a GPU that other trainings shared.
 
 Protocol. ResNet-18, batches of 256, SGD with momentum 0.9, one cosine after a warm-up of a twentieth of the steps, bfloat16. A tenth of the
 training part is held out; every row is measured there by the weighted vote (200 neighbors, temperature 0.1) of the other nine tenths; the
@@ -12,11 +12,11 @@ test part is read only with --test. Images are counted by the views that pass th
 The student sees a view of every image with crop, flip, color and gray. The teacher is a running mean of the student's weights; it sees a
 second view of the image, by default with crop and flip only, and its embeddings fill the bank. The target of an image is a mixture:
 
-- its own: the teacher's embedding of the second view (instance discrimination, as MoCo [he2020moco] has it), and
-- its neighbors: softmax over the bank of the teacher's similarities at a lower temperature (relational targets [zheng2021ressl]); at a
-  temperature near 0 the single nearest neighbor (as NNCLR [dwibedi2021nnclr] has it).
+- its own: the teacher's embedding of the second view (instance discrimination, as MoCo has it; He et al., 2020), and
+- its neighbors: softmax over the bank of the teacher's similarities at a lower temperature (ReSSL; Zheng et al., 2021); at a
+  temperature near 0 the single nearest neighbor (as NNCLR has it; Dwibedi et al., 2021).
 
-Without a teacher the target is the image's own slot in a bank of the student's earlier embeddings [wu2018instance].
+Without a teacher the target is the image's own slot in a bank of the student's earlier embeddings (Wu et al., 2018).
 """
 
 import copy
@@ -264,12 +264,13 @@ def main(words: Sequence[str]) -> int:
     made.add_argument("--test", action="store_true", help="train on the whole training part and measure on the test part")
     made.add_argument("--at-once", type=int, default=1, metavar="N", help="rows in parallel, each in a process of its own")
     made.add_argument("--seconds", type=float, default=math.inf, help="start no row after so many seconds")
+    made.add_argument("--page", action="store_true", help="run nothing, write the page from what is saved")
     made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     made.add_argument("--out", default="docs/results", metavar="FOLDER")
     asked = made.parse_args(words)
     saved = Rows(Path(asked.out) / "neighbor-targets.json")
     part = "test" if asked.test else "held out"
-    keys = [f"{part}/{name}/{asked.images}/{seed}" for seed in asked.seeds for name in asked.only]
+    keys = [f"{part}/{name}/{asked.images}/{seed}" for seed in asked.seeds for name in asked.only if not asked.page]
     failed = run_rows(saved, keys, row, asked.data_root, asked.device, at_once=asked.at_once, seconds=asked.seconds)
     saved.write_page(page_of(saved))
     return 1 if failed else 0

@@ -20,7 +20,7 @@ from papers.tables import TABLES, chosen, verdicts
 RESULTS = Path(__file__).resolve().parents[2] / "docs/results"
 TRIALS = {trial.name: trial for trials, _ in TABLES.values() for trial in trials}
 CELLS = [cell for _, cells in TABLES.values() for cell in cells]
-CONTESTS = ("encoders", "matryoshka", "texts", "tuning", "which-loss")  # with protocols and files of their own
+CONTESTS = ("encoders", "matryoshka", "neighbor-targets", "texts", "tuning", "which-loss")  # with protocols and files of their own
 
 
 def saved(name: str) -> str:

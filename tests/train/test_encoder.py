@@ -21,7 +21,7 @@ from nearkin.models.feature_cache import FeatureCache, file_digests
 from nearkin.models.folder import reading
 from nearkin.models.mobilenet import MobileNetV2
 from nearkin.train import Run, override
-from nearkin.train.encoder import Start, begins_with_features, start_of
+from nearkin.train.encoder import Start, automatic, begins_with_features, start_of
 from nearkin.train.linear_map import Whitening
 from nearkin.train.recipes import in_bfloat16, suited
 from nearkin.train.step import Step
@@ -545,6 +545,7 @@ def test_an_encoder_whose_features_are_better_than_the_map_is_tuned_without_a_he
     assert any("they are the embedding that is tuned, of 1,280 numbers" in line for line in notes.lines)
     assert any("random crops and flips" in line for line in notes.lines)
     saved = json.loads((tmp_path / "m" / "run.json").read_text())
+    assert saved["objective"]["name"] == "proxy_anchor" and json.loads((tmp_path / "m" / "model.json").read_text())["metric"] == "cosine"
     assert saved["network"]["options"]["head"] is False and saved["optimizer"]["learning_rate"] == 0.01 and saved["network"]["rate"] == 0.01
     assert nearkin.load(tmp_path / "m", device="cpu").encode([str(photos / "red" / "3.png")]).shape == (1, 1280)
 
@@ -557,5 +558,20 @@ def test_photos_are_tuned_in_batches_with_several_of_each_class(photos):
     chosen = suited(run, data, ("network.tune", "batch_size", "augment.name"))
     assert chosen.sampler.name == "shuffled" and chosen.batch_size == 256 and chosen.augment.name == "auto"
     assert suited(override(run, {"network.tune": "head"}), data, ()).augment.name == "auto"
+    rates = {tune: suited(override(run, {"network.tune": tune}), data, ()).network.rate for tune in ("all", "lora", "lora=4")}
+    assert rates == {"all": 0.1, "lora": 1.0, "lora=4": 1.0}
     alike = Dataset("one", data.inputs, labels=torch.zeros(24, dtype=torch.int64), classes=("a",))
     assert suited(run, alike, ()).sampler.name == "shuffled"  # one class could fill a batch
+
+
+@pytest.mark.parametrize(
+    ("size", "tune", "pretrained"), [("64", "auto", True), ("40", "auto", False), ("40", "all", True), (None, "auto", True)]
+)
+def test_a_size_of_your_own_does_not_drop_the_encoder_unless_it_is_tiny(photos, weights, monkeypatch, size, tune, pretrained):
+    monkeypatch.setattr("nearkin.train.encoder.installed_encoder", lambda: find_encoder("mobilenet-v2", weights))
+    more = {"network.tune": tune} if tune != "auto" else {}
+    more |= {"data.size": size} if size else {}
+    notes, run = Notes(), override(Run(), more)
+    found = automatic(run, nearkin.data.open(photos), list(more), notes)
+    assert found.network.pretrained == pretrained and found.data.size == (int(size) if size else 224)
+    assert any("--encoder NAME takes one all the same" in line for line in notes.lines) != pretrained

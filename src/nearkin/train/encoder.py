@@ -32,6 +32,7 @@ FEW = 5_000  # images without labels, up to which a network trained on them alon
 SMALL = 4  # times by which images may be enlarged for an encoder without a warning
 TEMPERATURE = 0.1  # of NCA on vectors of length 1
 METRIC = "cosine"
+WHY_PROXIES = "features of classes that are not trained on are tuned best by it"
 
 
 def settled(run: Run, given: Collection[str] | None) -> Run:
@@ -46,8 +47,12 @@ def settled(run: Run, given: Collection[str] | None) -> Run:
 
 def automatic(run: Run, data: Dataset, given: Collection[str] | None, log: Reporter) -> Run:
     """The run with an encoder that is on this machine, if the data are photographs and the user named no network."""
-    named = {"network.name", "network.weights", "network.pretrained", "data.size"}
+    named = {"network.name", "network.weights", "network.pretrained"}
     if given is None or named & set(given) or run.network.scratch or run.network.name != "auto" or not are_photographs(data):
+        return run
+    if run.data.size is not None and run.data.size < PHOTOGRAPHS and "network.tune" not in given:
+        fix = f"at --size {run.data.size} a small network is trained from scratch"
+        log.message(f"{fix}: pretrained encoders are for {PHOTOGRAPHS} pixels and more; --encoder NAME takes one all the same")
         return run
     found = installed_encoder()
     if found is None:
@@ -234,10 +239,14 @@ def begins_with_features(run: Run, start: Start, given: Collection[str] | None) 
 
 
 def as_embedding(run: Run, features: Dataset, log: Reporter) -> Run:
-    """The run with the features of the encoder as the embedding."""
+    """The run with the features of the encoder as the embedding.
+
+    Unless an objective was chosen, it is proxy anchor, which was the best on the validation classes of docs/papers/tuning.md.
+    """
     dimension = _rows(features).shape[1]
     log.message(
         f"the frozen features are better than the linear map: they are the embedding that is tuned, of {dimension:,} numbers; "
         "--dimension puts a head on them"
     )
-    return replace(run, network=replace(run.network, dimension=dimension, options={**run.network.options, "head": False}))
+    network = replace(run.network, dimension=dimension, options={**run.network.options, "head": False})
+    return replace(run, network=network, objective=Part("proxy_anchor") if run.objective.name == "auto" else run.objective)

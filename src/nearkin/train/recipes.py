@@ -16,6 +16,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.train.config import OptimizerChoice, Run, override
 from nearkin.train.objective_choice import WITHOUT_LABELS, objective_for
 from nearkin.train.reporter import Reporter
+from nearkin.train.tuning import LOW_RANK
 
 Leaves = Mapping[str, str]
 
@@ -44,6 +45,8 @@ class Recipe:
         found |= self.folder if folder else {}
         found |= self.pretrained if pretrained else {}
         found |= self.pretrained_folder if pretrained and folder and "data.size" not in given else {}
+        named = {"network.name", "network.weights", "network.pretrained"} & set(given)
+        found |= {"network.scratch": "true"} if "data.size" in found and not named else {}  # the settings are those of a new network
         ours = found["objective.name"]
         dropped = () if given.get("objective.name", ours) == ours else ("objective.", "discovery.")
         found = {leaf: value for leaf, value in found.items() if not leaf.startswith(dropped)}
@@ -66,6 +69,7 @@ CLIPPED: Leaves = {"optimizer.clip": "1"}  # without it SGD ends in NaN on small
 TUNED: Leaves = {"optimizer.name": "adam", "optimizer.weight_decay": "0", "optimizer.clip": "10"}
 STARTED: Leaves = {"patience": "10"}  # epochs: where the map cannot be improved, a longer training is a longer wait
 BODY_RATE, HEAD_RATE = 1e-4, 1e-3  # of an encoder that is trained, and of the head and the objective
+LOW_RANK_RATE = 1e-3  # of low-rank changes of an encoder of images
 ALONE_RATE = 1e-2  # of an objective's class vectors where no head shares their rate
 # Photos of known classes: several of each class in a batch, crops and flips, and a few passes, as in docs/papers/encoders.md.
 PHOTOS: Leaves = {
@@ -125,7 +129,7 @@ def suited(run: Run, train: Dataset, given: Collection[str]) -> Run:
     """
     name = objective_for(train, run.objective.name)[0]
     leaves = UNLABELED if name in SUITED else {} if name in WITHOUT_LABELS else _labeled(run, train)
-    leaves = {**leaves, **_tuned(run, given)}
+    leaves = {**leaves, **_tuned(run, train, given)}
     leaves |= _photos(run, train, given) if _tunes(run) and name not in WITHOUT_LABELS else {}
     whole = any(leaf.startswith("optimizer.") for leaf in given)
     kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith("optimizer.")}
@@ -133,7 +137,7 @@ def suited(run: Run, train: Dataset, given: Collection[str]) -> Run:
     return override(run, {leaf: value for leaf, value in _without_least_steps(leaves, kept).items() if leaf not in kept})
 
 
-def _tuned(run: Run, given: Collection[str]) -> Leaves:
+def _tuned(run: Run, train: Dataset, given: Collection[str]) -> Leaves:
     """Settings for weights of a pretrained encoder that are trained further, or for a head that starts from a map in closed form."""
     if not run.network.pretrained or run.network.tune == "none":
         return {}
@@ -142,7 +146,8 @@ def _tuned(run: Run, given: Collection[str]) -> Leaves:
     if any(leaf.startswith(("optimizer.", "network.rate")) for leaf in given):  # they depend on each other
         return {}
     rate = ALONE_RATE if run.network.options.get("head") is False else HEAD_RATE
-    return {**TUNED, "optimizer.learning_rate": str(rate), "network.rate": str(BODY_RATE / rate)}
+    body = LOW_RANK_RATE if train.kind == "images" and LOW_RANK.fullmatch(run.network.tune) else BODY_RATE
+    return {**TUNED, "optimizer.learning_rate": str(rate), "network.rate": str(body / rate)}
 
 
 def _tunes(run: Run) -> bool:

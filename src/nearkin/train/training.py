@@ -24,11 +24,11 @@ from nearkin.models.folder import kept_references
 from nearkin.models.weights import read_tensors
 from nearkin.search import nearest
 from nearkin.train import checkpoint, ranks
-from nearkin.train.assemble import Cut, Parts, assemble, build_whole, captured, cut, set_training
+from nearkin.train.assemble import Cut, Parts, Whole, assemble, build_whole, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
 from nearkin.train.data_checks import sampler_warning
-from nearkin.train.encoder import Start, as_embedding, begins_with_features, compares, objective_on_unit_length
+from nearkin.train.encoder import WHY_PROXIES, Start, as_embedding, begins_with_features, compares, objective_on_unit_length
 from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, saved_form, write_run
 from nearkin.train.frozen import Frozen, begin, check_views, featured_by, views_by
 from nearkin.train.interrupt import Interrupt, held
@@ -173,10 +173,8 @@ def _trained(
             whole = build_whole(run, source, place)
             images, features = featured_by(whole, run, source, folder, place, log)
             by_feature = cut(run, features, images)
-            start, key = begin(run, whole, by_feature, log), whole.about["features"]
-            if images.kind == "images" and begins_with_features(run, start, given):
-                run = as_embedding(run, features, log)
-                whole, start = build_whole(run, images, place), start._replace(begun=False)
+            key = whole.about["features"]
+            run, whole, start = _begun(run, whole, images, by_feature, given, log)
             source = features if run.network.tune in ("none", "head") else images
         parts_of_data = by_feature if source is features else cut(run, source)
         if run.network.tune == "none" or (start is not None and run.network.tune == "head" and source.supervision == "ids"):
@@ -213,6 +211,20 @@ def _trained(
             untouched.about["features"] = key
             return Frozen(run, folder, untouched, by_feature, start, log, metrics["curve"]).write()
         return metrics
+
+
+def _begun(
+    run: Run, whole: Whole, images: Dataset, by_feature: Cut, given: Collection[str] | None, log: Reporter
+) -> tuple[Run, Whole, Start]:
+    """What training from an encoder starts from: the linear map as the head, or no head where that is better for images."""
+    place = next(whole.network.parameters()).device
+    start = begin(run, whole, by_feature, log)
+    if images.kind != "images" or not begins_with_features(run, start, given):
+        return run, whole, start
+    alone = as_embedding(run, by_feature.train, log)
+    whole = build_whole(alone, images, place)
+    whole.about["why"] = whole.about["why"] if alone.objective == run.objective else WHY_PROXIES
+    return alone, whole, start._replace(begun=False)
 
 
 class Loop:
