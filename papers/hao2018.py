@@ -99,7 +99,12 @@ def _as_printed(row: str, data: str, source: str) -> tuple[Cell, ...]:
     at = DROPOUT.index("0.1")
     printed = {loss: values[at] for loss, values in _PRINTED_3[source].items()}
     return tuple(
-        replace(_cell(_2, data, loss, "0.1", value), row=f"{ROW[loss]}, p = 0.1, {row}", column=source.upper())
+        replace(
+            _cell(_2, data, loss, "0.1", value),
+            row=f"{ROW[loss]}, p = 0.1, {row}",
+            column=source.upper(),
+            ablations=(Ablation("as the rows above", trial_name(source, loss, "0.1"), "class vectors"),),
+        )
         for loss, value in printed.items()
     )
 
