@@ -14,7 +14,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -45,14 +45,17 @@ def points(n: int, d: int, device: str) -> tuple[Tensor, Tensor]:
     return embeddings.to(device), torch.randint(max(10, n // 100), (n,), generator=generator).to(device)
 
 
-def contenders(embeddings: Tensor, labels: Tensor, device: str) -> dict[str, Callable[[], tuple[Tensor, Tensor]]]:
+def contenders(
+    embeddings: Tensor, labels: Tensor, device: str, without: Sequence[str] = (LIBRARY,)
+) -> dict[str, Callable[[], tuple[Tensor, Tensor]]]:
     made = {}
     for precision in PRECISIONS[device]:
         objective = NCA(precision=precision)
         made[precision] = differentiated(lambda live, objective=objective: objective(live, labels), embeddings)  # type: ignore[misc]
     made[COMPILED] = differentiated(lambda live: _compiled(live, labels), embeddings)
-    made[LIBRARY] = metric_learning(embeddings, labels)
-    return made
+    if LIBRARY not in without:
+        made[LIBRARY] = metric_learning(embeddings, labels)
+    return {name: evaluate for name, evaluate in made.items() if name not in without}
 
 
 def milliseconds(evaluate: Callable[[], object], device: str) -> float:
@@ -82,11 +85,11 @@ class GivenUp(NamedTuple):
         return n >= self.n if self.memory else n * n * d >= self.n * self.n * self.d
 
 
-def cell(n: int, d: int, device: str, given_up: dict[str, GivenUp]) -> dict[str, Any]:
+def cell(n: int, d: int, device: str, given_up: dict[str, GivenUp], without: Sequence[str] = ()) -> dict[str, Any]:
     """Milliseconds of everybody, and the errors of ours against float64 where it fits."""
     embeddings, labels = points(n, d, device)
     best: dict[str, float] = {}
-    for name, evaluate in contenders(embeddings, labels, device).items():
+    for name, evaluate in contenders(embeddings, labels, device, without).items():
         if name in given_up and given_up[name].covers(n, d):
             continue
         try:
@@ -136,16 +139,20 @@ def about(device: str) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--cells", nargs="+", metavar="NxD", help="measure these alone, such as 16384x384")
+    parser.add_argument("--without", nargs="+", default=[], metavar="CONTENDER", help="contenders to leave out")
     parser.add_argument("--out", type=Path, help="the JSON file; cells that it holds are not measured again")
     args = parser.parse_args()
     rows = json.loads(args.out.read_text())["cells"] if args.out and args.out.exists() else []
     known = {(row["n"], row["d"]) for row in rows}
     given_up: dict[str, GivenUp] = {}
     sizes = [(n, d) for n in SIZES[args.device] for d in WIDTHS] + list(ODD[args.device])
+    if args.cells:
+        sizes = [(int(n), int(d)) for n, d in (one.split("x") for one in args.cells)]
     for n, d in sizes:
         if (n, d) in known:
             continue
-        rows.append(cell(n, d, args.device, given_up))
+        rows.append(cell(n, d, args.device, given_up, args.without))
         shown = "  ".join(f"{name} {ms:.2f}" for name, ms in rows[-1]["ms"].items())
         print(f"{n:>6,} x {d:>5,}  {shown}  errors {rows[-1].get('gradient_error', {})}", flush=True)
         if args.out:

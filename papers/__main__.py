@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from papers import encoders, matryoshka, table_contest, texts, tuning, which_loss
+from papers import encoders, matryoshka, neighbor_targets, table_contest, texts, tuning, which_loss
 from papers.listing import show
 from papers.page import write_pages
 from papers.pictures import draw
@@ -28,6 +28,7 @@ EXAMPLES = """examples:
   python -m papers tuning --help                         tuning an encoder for unseen classes, on a GPU
   python -m papers which-loss --help                     every objective for classes on four data sets
   python -m papers matryoshka --help                     prefixes of one embedding beside models of their size
+  python -m papers neighbor-targets --help               targets of learning without labels, on a GPU
   python -m papers ren2014 --data-root data --resume --budget 20 --at-once 4"""
 
 
@@ -60,6 +61,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "tuning": tuning.main,
         "which-loss": which_loss.main,
         "matryoshka": matryoshka.main,
+        "neighbor-targets": neighbor_targets.main,
     }  # with protocols of their own
     try:
         return contests[words[0]](words[1:]) if words and words[0] in contests else run(parser().parse_args(words))

@@ -34,6 +34,7 @@ class Trial:
     probe: str = ""  # a layer of the network on which a linear classifier is fitted, too
     voters: tuple[str, ...] = ()  # shares of the training part that vote alone, too
     selected: str = ""  # how fixed settings were selected, if another trial tuned them
+    find_rate: bool = False  # a training takes the rate that the rate finder chooses for its seed
 
     @property
     def smaller_is_better(self) -> bool:
@@ -52,6 +53,8 @@ class Trial:
             return "as the short training"
         if "ensemble" in self.settings:
             return "held-out classes"
+        if self.find_rate:
+            return "rate finder"
         if not self.tune:
             return self.selected or "fixed"
         return {"unseen": "held-out classes", "pose": "held-out points"}.get(self.method, "held-out tenth")

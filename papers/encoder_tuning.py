@@ -1,16 +1,17 @@
 """Rows of the contest of encoders that train the encoder itself: all weights, low-rank changes, and losses of pytorch-metric-learning.
 
-Every row takes the same number of steps with the same batches, crops and optimizer; nothing is chosen by them.
+Every row takes the same number of steps with the same batches, crops and optimizer. The rows of `KEPT` are what `nearkin train --tune all`
+makes of the training and validation parts, with each of some objectives; nothing is chosen by the others.
 """
 
 import math
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,9 @@ from nearkin import load
 from nearkin.data.augment import augmented
 from nearkin.data.dataset import Dataset
 from nearkin.data.samplers import PerClass
+from nearkin.models import build
 from nearkin.models.adapters import library
+from nearkin.models.head import features_after
 from nearkin.train.assemble import build_whole, set_training
 from nearkin.train.config import Run, leaves, override
 from nearkin.train.inputs import Prepare, augmentation, preparation
@@ -31,6 +34,7 @@ STEPS, EPOCHS = 150, 6  # whichever is more
 PER_CLASS = 4  # images of a class in a batch, or more where there are few classes
 RATES = {"all": 1e-4, "lora": 1e-3}  # of the body: that of papers/tuning.md, and the tenfold for low-rank changes
 CLIP = 10.0
+ENCODER = ("name", "weights", "options", "pretrained", "normalize", "statistics")  # settings of a network that are its encoder's
 
 
 class Plan(NamedTuple):
@@ -55,10 +59,17 @@ def run_of(method: str, images: Dataset, seed: int, arguments: Namespace) -> Run
     assert images.labels is not None
     run, _ = settings_of(arguments)
     tune, plan = "lora" if method == "LoRA" else "all", plan_of(images.labels, arguments.batch)
-    shown = {"network.tune": tune, "network.dimension": str(arguments.features), "network.options.head": "false"}
+    shown = {"network.tune": tune, "network.dimension": str(width_of(run)), "network.options.head": "false"}
     rates = {"optimizer.learning_rate": str(PROXY_RATE), "network.rate": str(RATES[tune] / PROXY_RATE), "optimizer.clip": str(CLIP)}
     batches = {"batch_size": str(plan.batch), "sampler.options.per_class": str(plan.per_class), "epochs": str(plan.epochs)}
     return override(run, {**shown, **rates, **batches, "objective.name": "proxy_anchor", "seed": str(seed)})
+
+
+def width_of(run: Run) -> int:
+    """How many numbers the encoder of a run returns for an image."""
+    assert run.data.size is not None
+    shape = (3, run.data.size, run.data.size)
+    return features_after(cast(Any, build(run.network.name, image_shape=shape, head=False, **run.network.options)).body, shape)
 
 
 def tuned(method: str, images: Dataset, seed: int, arguments: Namespace) -> Callable[[Tensor], Tensor]:
@@ -75,6 +86,37 @@ def tuned(method: str, images: Dataset, seed: int, arguments: Namespace) -> Call
 def embedded(network: nn.Module, prepare: Prepare, device: torch.device, pixels: Tensor) -> Tensor:
     """The embeddings of images."""
     return torch.cat([network(prepare(some.to(device))).float() for some in torch.split(pixels, CHUNK)])
+
+
+def command(objective: str, seed: int, arguments: Namespace) -> tuple[Run, Sequence[str]]:
+    """The run of `nearkin train --tune all` with an objective, and the settings that are chosen there; all others are the command's own."""
+    shared, _ = settings_of(arguments)
+    words = {"network.tune": "all", "seed": str(seed), "checkpoint_seconds": "600", **OBJECTIVES[objective]}
+    encoder = replace(Run().network, **{name: getattr(shared.network, name) for name in ENCODER})
+    run = replace(Run(), network=encoder, data=shared.data, preprocess=shared.preprocess)
+    return override(run, words), [*words, "preprocess.name"]
+
+
+def kept(method: str, train_part: Dataset, validation: Dataset, seed: int, arguments: Namespace) -> tuple[Callable[[Tensor], Tensor], str]:
+    """Train as the command does and take what it keeps by the validation part; returns the embedding, and in a word what it is."""
+    run, given = command(KEPT[method], seed, arguments)
+    images, device = joined(train_part, validation), device_of(arguments)
+    with TemporaryDirectory() as folder:
+        metrics = train(run, Path(folder) / "model", data=images, device=device, reporter=Printing(), given=given)
+        network = load(Path(folder) / "model", device=device).network
+    epoch = metrics.get("kept", {}).get("epoch")
+    what = "frozen" if metrics["weights"] == "frozen" else "map" if epoch == 0 else f"epoch {epoch} of {metrics['epochs']}"
+    return partial(embedded, network.eval(), Prepare(preparation(run, images), "images"), device), what
+
+
+def joined(train_part: Dataset, validation: Dataset) -> Dataset:
+    """The training and validation parts as one data set, whose classes are those of both."""
+    assert isinstance(train_part.inputs, Tensor) and isinstance(validation.inputs, Tensor)
+    assert train_part.labels is not None and validation.labels is not None
+    there, labels = torch.unique(torch.cat([train_part.labels, validation.labels]), return_inverse=True)
+    names = tuple(train_part.classes[at] for at in there.tolist())
+    found = Dataset(train_part.name, torch.cat([train_part.inputs, validation.inputs]), labels=labels, classes=names)
+    return found.with_split(["train"] * len(train_part) + ["validation"] * len(validation))
 
 
 def _ours(run: Run, images: Dataset, device: torch.device) -> nn.Module:
@@ -142,6 +184,15 @@ LOSSES: Mapping[str, Callable[[int, int], tuple[Any, Any]]] = {
     "PML triplet": _triplet,
     "PML proxy anchor": _proxy_anchor,
 }
+OBJECTIVES: Mapping[str, Mapping[str, str]] = {
+    "proxy anchor": {"objective.name": "proxy_anchor"},
+    "multi-similarity": {"objective.name": "multi_similarity"},
+    "triplet": {"objective.name": "triplet", "objective.options.choice": "semi-hard"},
+    "normalized softmax": {"objective.name": "normalized_softmax", "objective.options.temperature": "0.05"},
+    "NCA": {"objective.name": "nca", "objective.options.temperature": "0.1"},
+}
+DEFAULT = "NCA"  # of the command
+KEPT = {f"kept {name}": name for name in OBJECTIVES}
 TUNED = {
     "LoRA": "`--tune lora`, proxy anchor (ours)",
     "all": "`--tune all`, proxy anchor (ours)",

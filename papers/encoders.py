@@ -12,6 +12,11 @@ classes is for training, a fifth of these for validation, and the other half is 
 chosen on the validation part. Neighbors are by cosine. Rows that train the encoder itself take at least 150 steps and 6 epochs of at most
 96 images, with random crops and flips; their rates are fixed (1e-4, as on the page on tuning; for low-rank changes 1e-3).
 Seconds of different devices are not comparable: those of rows that train the encoder are a GPU's.
+
+What `nearkin train --tune all` keeps: the tuning starts from the linear map in closed form, or from the frozen features where these are
+better on the validation part, and the weights that are best there by 1-NN are kept, which may be the frozen ones or the map. This is done
+with five objectives. In the row of the objective that is chosen, it is for each seed the one with the largest mean of 1-NN and MAP@R on
+the validation part, of those seeds for which all five were run; that rule was set before any figure of a test part was seen.
 """
 
 import os
@@ -43,7 +48,7 @@ from nearkin.train.folder import device_name
 from nearkin.train.frozen import featured_by
 from nearkin.train.loop import fit
 from papers.contest import Printing, Rows, run_rows, spread
-from papers.encoder_tuning import TUNED, tuned
+from papers.encoder_tuning import DEFAULT, KEPT, OBJECTIVES, TUNED, kept, tuned
 from papers.tuning import device_of, read_stored, store, stored
 
 SETS = ("flowers20", "cub200")
@@ -71,8 +76,10 @@ def main(words: Sequence[str]) -> int:
     wanted = [key for name in arguments.sets.split(",") for key in keys(name, methods) if key not in saved]
     wanted.sort(key=lambda key: key.rpartition("/")[2])  # the first seed of everything first
     for name in dict.fromkeys(key.partition("/")[0] for key in wanted):
-        keep_features(name, arguments)
-        if any(key.split("/")[3] in TUNED for key in wanted if key.startswith(f"{name}/")):
+        asked = {key.split("/")[3] for key in wanted if key.startswith(f"{name}/")}
+        if asked - {*TRAINED}:
+            keep_features(name, arguments)
+        if asked & {*TRAINED}:
             store(arguments, name)
     failed = run_rows(saved, wanted, row, arguments, at_once=arguments.at_once, seconds=arguments.seconds)
     saved.write_page(page_of(saved))
@@ -87,7 +94,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--weights", metavar="FILE")
     made.add_argument("--crop", type=float, default=1.0, metavar="SHARE", help="share of the short side that is cut out (default: all)")
     made.add_argument("--sets", default=",".join(SETS), metavar="NAMES")
-    made.add_argument("--methods", metavar="NAMES", help=f"rows (default: those on frozen features; others are {', '.join(TUNED)})")
+    made.add_argument("--methods", metavar="NAMES", help=f"rows (default: those on frozen features; others are {', '.join(TRAINED)})")
     made.add_argument("--device", metavar="DEVICE")
     made.add_argument("--batch", type=int, default=96, metavar="N", help="images of a step that trains the encoder (default: %(default)s)")
     made.add_argument("--at-once", type=int, default=1, metavar="N", help="rows at a time (default: %(default)s)")
@@ -166,21 +173,34 @@ def row(key: str, arguments: Namespace) -> dict[str, Any]:
     """The test scores of one method, with the seconds to fit it."""
     name, kind, labels, method, seed = key.split("/")
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // arguments.at_once))
-    features, images = kept_features(Path(arguments.work) / f"{name}-features.npz"), None
-    if method in TUNED:
-        arguments.features, (pixels, numbers, classes) = rows_of(features).shape[1], read_stored(stored(arguments, name))
-        images = Dataset(name, torch.from_numpy(pixels), labels=torch.from_numpy(numbers), classes=tuple(classes))
-    task = task_of(images or features, kind, None if labels == "all" else int(labels), int(seed))
+    trained = method in TRAINED
+    points = images_of(name, arguments) if trained else kept_features(Path(arguments.work) / f"{name}-features.npz")
+    task = task_of(points, kind, None if labels == "all" else int(labels), int(seed))
     torch.manual_seed(int(seed))
-    began = time.perf_counter()
-    if images is None:
+    began, more = time.perf_counter(), {}
+    if not trained:
         made, took = METHODS[method](task, int(seed)), time.perf_counter() - began
+    elif method in KEPT:
+        encode, what = kept(method, task.train, task.validation, int(seed), arguments)
+        took = time.perf_counter() - began
+        made, more = scored(task, encode), {"validation": scored(asking_validation(task), encode), "kept": what}
     else:
         encode, took = tuned(method, task.train, int(seed), arguments), time.perf_counter() - began
         made = scored(task, encode)
-    points = {"train": len(task.train), "test": len(task.test)}
-    device = torch.device("cpu") if images is None else device_of(arguments)
-    return {"scores": made, "seconds": round(took, 2), "points": points, "device": device_name(device)}
+    counts = {"train": len(task.train), "test": len(task.test)}
+    device = device_of(arguments) if trained else torch.device("cpu")
+    return {"scores": made, "seconds": round(took, 2), "points": counts, "device": device_name(device), **more}
+
+
+def images_of(name: str, arguments: Namespace) -> Dataset:
+    """All images of a set."""
+    pixels, numbers, classes = read_stored(stored(arguments, name))
+    return Dataset(name, torch.from_numpy(pixels), labels=torch.from_numpy(numbers), classes=tuple(classes))
+
+
+def asking_validation(task: Task) -> Task:
+    """The same training part with the validation part in place of the test part."""
+    return Task(task.train, task.train, task.validation, task.seen)
 
 
 def rows_of(part: Dataset) -> Tensor:
@@ -247,7 +267,7 @@ def _kept(task: Task, seed: int) -> dict[str, float]:
     start = _start(task)
     assert start.map is not None
     choices: list[Callable[[Tensor], Tensor]] = [start.map.__call__, _fitted(task, start, seed)]
-    values = [scored(Task(task.train, task.train, task.validation, task.seen), encode)["1-nn"] for encode in choices]
+    values = [scored(asking_validation(task), encode)["1-nn"] for encode in choices]
     best = values.index(max(values))  # of equals the map
     return scored(task, (lambda x: x) if start.beats(values[best]) else choices[best])
 
@@ -270,6 +290,8 @@ def _fitted(task: Task, start: Start, seed: int) -> Callable[[Tensor], Tensor]:
     return encode
 
 
+TRAINED = (*KEPT, *TUNED)  # rows that train the encoder itself
+CHOSEN = "chosen"
 METHODS: dict[str, Callable[[Task, int], dict[str, float]]] = {
     "frozen": _frozen,
     "logistic regression": _logistic,
@@ -285,6 +307,11 @@ ABOUT = {
     "linear map": "frozen + linear map in closed form (ours)",
     "head": "frozen + head trained by NCA from that map (ours)",
     "kept": "what `nearkin train` keeps, by the validation part (ours)",
+    **{
+        f"kept {name}": f"what `nearkin train --tune all` keeps, {name}{', its default' if name == DEFAULT else ''} (ours)"
+        for name in OBJECTIVES
+    },
+    CHOSEN: "the same with the objective that the validation part chooses (ours)",
     **TUNED,
 }
 
@@ -300,10 +327,57 @@ def page_of(saved: dict[str, Any]) -> str:
         held = f", {labels} labels a class" if kind == "seen" else ""
         text += f"\n## {name}, {kind} classes{held}\n\n| method | 1-NN | MAP@R | seconds to fit | seeds |\n|---|---|---|---|---|\n"
         for method, about in ABOUT.items():
-            rows = [saved[key] for key in saved if key.startswith(f"{group}/{method}/")]
+            rows = chosen(saved, group) if method == CHOSEN else rows_of_method(saved, group, method)
             if rows:
                 first = "accuracy" if method == "logistic regression" else "1-nn"
                 cells = [spread([one["scores"].get(figure) for one in rows]) for figure in (first, "map@r")]
                 seconds = np.mean([one["seconds"] for one in rows])
                 text += f"| {about} | {cells[0]} | {cells[1]} | {seconds:.1f} | {len(rows)} |\n"
+    return text + choices_of(saved, sorted(groups))
+
+
+def rows_of_method(saved: dict[str, Any], group: str, method: str) -> list[dict[str, Any]]:
+    """The rows of a method, one for each seed."""
+    return [saved[key] for key in saved if key.startswith(f"{group}/{method}/")]
+
+
+def chosen(saved: dict[str, Any], group: str) -> list[dict[str, Any]]:
+    """For each seed the row of the objective that is best on the validation part, where all of them were run."""
+    return [max(rows.values(), key=on_validation) for rows in compared(saved, group)]
+
+
+def compared(saved: dict[str, Any], group: str) -> list[dict[str, dict[str, Any]]]:
+    """The rows of the objectives by name, for each seed for which all of them were run."""
+    found = [{name: saved.get(f"{group}/kept {name}/{seed}") for name in OBJECTIVES} for seed in SEEDS]
+    return [rows for rows in found if all(rows.values())]  # type: ignore[misc]
+
+
+def on_validation(row: dict[str, Any]) -> float:
+    """The mean of 1-NN and MAP@R on the validation part."""
+    return float(np.mean([row["validation"][name] for name in ("1-nn", "map@r")]))
+
+
+def choices_of(saved: dict[str, Any], groups: Sequence[str]) -> str:
+    """The figures of the validation parts by which objectives are chosen, and what was kept."""
+    held = {group: rows for group in groups if (rows := compared(saved, group))}
+    if not held:
+        return ""
+    text = "\n## Objectives on the validation parts\n\nMean of 1-NN and MAP@R over the seeds for which all objectives were run; in\n"
+    text += "brackets, for how many of them the frozen features, the linear map and tuned weights were kept.\n\n"
+    text += f"| | {' | '.join(OBJECTIVES)} | seeds |\n|---|{'---|' * len(OBJECTIVES)}---|\n"
+    for group, rows in held.items():
+        name, kind, labels = group.split("/")
+        title = f"{name}, {kind} classes" + (f", {labels} labels a class" if kind == "seen" else "")
+        cells = [f"{_mean(some)} ({_counts(some)})" for objective in OBJECTIVES if (some := [row[objective] for row in rows])]
+        text += f"| {title} | {' | '.join(cells)} | {len(rows)} |\n"
     return text
+
+
+def _mean(rows: Sequence[dict[str, Any]]) -> str:
+    return f"{100 * np.mean([on_validation(row) for row in rows]):.1f}"
+
+
+def _counts(rows: Sequence[dict[str, Any]]) -> str:
+    whats = [row["kept"] for row in rows]
+    frozen, map_ = whats.count("frozen"), whats.count("map")
+    return f"{frozen}, {map_}, {len(whats) - frozen - map_}"

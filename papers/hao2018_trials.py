@@ -21,7 +21,22 @@ DATA: dict[str, tuple[str, Settings]] = {
         "cifar10",
         {"network.name": "hao2018-cifar10", "network.dimension": "256", "epochs": "270", "compile": "true", "augment.name": "crop_flip"},
     ),
+    "cifar10+-plateau": (
+        "cifar10",
+        {
+            "network.name": "hao2018-cifar10",
+            "network.dimension": "256",
+            "epochs": "90",
+            "compile": "true",
+            "augment.name": "crop_flip",
+            "schedule.name": "plateau",
+            "schedule.warmup": "0.02",
+            "schedule.patience": "3",
+            "optimizer.nesterov": "false",
+        },
+    ),
     "cifar100": ("cifar100", {"network.name": "hao2018-cifar100", "network.dimension": "512", "epochs": "45", "compile": "true"}),
+    "cifar100-long": ("cifar100", {"network.name": "hao2018-cifar100", "network.dimension": "512", "epochs": "90", "compile": "true"}),
     "cifar100+": (
         "cifar100",
         {"network.name": "hao2018-cifar100", "network.dimension": "512", "epochs": "60", "compile": "true", "augment.name": "crop_flip"},
@@ -29,6 +44,7 @@ DATA: dict[str, tuple[str, Settings]] = {
 }
 IMAGES = {"mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000}  # to train on
 LARGE: dict[int, Settings] = {m: {"objective.name": "large_margin_softmax", "objective.options.m": str(m)} for m in (2, 3, 4)}
+_PRINTED = {"objective.name": "nearest_class_mean", "objective.options.scale": "1.0"}  # our default scale is larger
 _LOSSES: dict[str, Settings] = {
     "softmax": {"objective.name": "softmax"},
     "hinge": {"objective.name": "hinge"},
@@ -37,13 +53,13 @@ _LOSSES: dict[str, Settings] = {
     "hinge-rest": {"objective.name": "hinge", "objective.options.form": "one-vs-rest", "optimizer.learning_rate": "0.01"},
     **{f"l-softmax-{m}": settings for m, settings in LARGE.items()},
     **{f"l-softmax-{m}-sooner": {**settings, "objective.options.gamma": "1e-4"} for m, settings in LARGE.items()},
-    "c-ncm": {"objective.name": "nearest_class_mean", "objective.options.metric": "cosine"},
-    "e-ncm": {"objective.name": "nearest_class_mean"},
+    "c-ncm": {**_PRINTED, "objective.options.metric": "cosine"},
+    "e-ncm": _PRINTED,
     "center": {"objective.name": "center_loss"},
     "pull": {"objective.name": "center_pull"},
-    "e-ncm-simplex": {"objective.name": "nearest_class_mean", "objective.options.anchors": "simplex"},
-    "e-ncm-length-10": {"objective.name": "nearest_class_mean", "objective.options.length": "10.0"},
-    "c-ncm-scale-10": {"objective.name": "nearest_class_mean", "objective.options.metric": "cosine", "objective.options.scale": "10.0"},
+    "e-ncm-simplex": {**_PRINTED, "objective.options.anchors": "simplex"},
+    "e-ncm-length-10": {**_PRINTED, "objective.options.length": "10.0"},
+    "c-ncm-scale-10": {**_PRINTED, "objective.options.metric": "cosine", "objective.options.scale": "10.0"},
 }
 DROPOUT = ("0.0", "0.1", "0.25", "0.5")
 ROW = {
@@ -108,6 +124,8 @@ _PLAN: tuple[tuple[str, str, str, int], ...] = (
         for data in ("cifar10", "cifar10+", "cifar100")
         for loss in ("e-ncm", "softmax", "c-ncm")
     ),
+    *(("cifar10+-plateau", loss, "0.1", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
+    *(("cifar100-long", loss, "0.1", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
     *((data, loss, "0.1", 1) for loss in ("l-softmax-2", "l-softmax-3") for data in ("cifar10", "cifar10+", "cifar100")),
 )
 TRIALS = (

@@ -79,5 +79,6 @@ class Ledger:
 
 def _described(trial: Trial) -> dict[str, Any]:
     plain = {name: getattr(trial, name) for name in ("data", "method", "tuning_epochs", "figure")}
-    more = {name: value for name, value in (("held_out", trial.held_out), ("probe", trial.probe), ("voters", list(trial.voters))) if value}
+    rare = {"held_out": trial.held_out, "probe": trial.probe, "voters": list(trial.voters), "find_rate": trial.find_rate}
+    more = {name: value for name, value in rare.items() if value}
     return {**plain, **more, "settings": dict(trial.settings), "tune": {name: list(values) for name, values in trial.tune.items()}}

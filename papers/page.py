@@ -57,8 +57,8 @@ PAPERS = {
         "Hao et al. (2018)",
         "Anchor-based Nearest Class Mean Loss for Convolutional Neural Networks",
         hao2018.ABOUT,
-        {},
-        hao2018.warning,
+        hao2018.ABOUT_TABLES,
+        hao2018.warnings,
     ),
     "huang2019": Paper(("huang2019",), "Huang et al. (2019)", "Unsupervised Deep Learning by Neighbourhood Discovery", huang2019.ABOUT, {}),
     "lu2019": Paper(
@@ -145,7 +145,8 @@ def index_page(results: Path) -> str:
     contest = (
         "More contests: [contest on tables](tables.md), soft neighbors against gradient boosting and others; "
         "[pretrained encoders](encoders.md), frozen or under a head; [tuning an encoder](tuning.md) for classes that it never saw; "
-        "[texts with few labels](texts.md); [which loss](which_loss.md); [prefixes of one embedding](matryoshka.md)."
+        "[texts with few labels](texts.md); [which loss](which_loss.md); [prefixes of one embedding](matryoshka.md); "
+        "[what makes neighbors teach](neighbor-targets.md)."
     )
     lines += ["", *paragraphs([note, contest]), "## How claims are decided", "", *paragraphs(DEFINITIONS)]
     return "\n".join([*lines, "## How to read the tables", "", *paragraphs(READING)]).rstrip() + "\n"

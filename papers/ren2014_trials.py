@@ -1,6 +1,7 @@
 """The trainings and fits behind the tables of [ren2014convolutional]."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from papers.cell import Keep, Settings, Trial
 
@@ -43,6 +44,11 @@ _LONG = {"optimizer.learning_rate": "0.1"}
 _GENTLE = {"optimizer.learning_rate": "0.05", "optimizer.clip": "0.0"}  # what tuning chooses for the log form without augmentation
 
 
+def _by_rule(trial: Trial) -> Trial:
+    """The same with the first rate of the rate finder."""
+    return replace(trial, find_rate=True)
+
+
 def _mnist(name: str, *settings: Settings, tune: Candidates = _RATES, figure: str = "1-nn", seeds: int = 3, keep: Keep = "") -> Trial:
     merged: dict[str, str] = dict(_MNIST)
     for one in settings:
@@ -70,6 +76,31 @@ WHOLE = {"references": "training_set", "epochs": "150", "schedule.name": "cosine
 _SOME = {"first": "50", "fitted": "10000", "iterations": "30"}
 FEWER = f"fitted on {int(_SOME['fitted']):,} images, {_SOME['iterations']} iterations after PCA to {_SOME['first']}"
 LMNN = {"dimension": "50", "first": "50", "iterations": "50"}
+_RULE: Settings = {  # the paper's own: no warm-up, decay or clipping
+    "optimizer.nesterov": "false",
+    "optimizer.weight_decay": "0.0",
+    "optimizer.clip": "0.0",
+    "schedule.name": "plateau",
+    "schedule.warmup": "0.0",
+    "schedule.patience": "3",
+    "validate_every": "1",
+    "patience": "12",
+    "epochs": "100",
+}
+_ALL: Settings = {  # linear NCA on every image
+    "network.name": "linear",
+    "network.dimension": "2",
+    "references": "training_set",
+    "epochs": "5",
+    **_EXPECTED,
+    "optimizer.name": "conjugate_gradient",
+    "optimizer.iterations": "20",
+    "optimizer.weight_decay": "0.0",
+    "precision": "float32",
+    "optimizer.clip": "0.0",
+    "schedule.name": "constant",
+}
+ALL = f"{int(_ALL['epochs']) * int(_ALL['optimizer.iterations'])} line searches of conjugate gradient on standardized pixels"
 _FAST_MNIST = {"epochs": "8", "optimizer.learning_rate": "0.3", **_SHIFT, **_LOG}
 _FAST_CIFAR = {"epochs": "28", "optimizer.learning_rate": "0.1", "augment.name": "crop_flip", **_LOG}
 FAST: dict[str, Settings] = {"mnist": {**_MNIST, **_FAST_MNIST}, "cifar10": {**_CIFAR, **_FAST_CIFAR}}  # seconds on a large GPU
@@ -104,6 +135,15 @@ TRIALS = (
             ("linear_nca", _SOME),
         )
     ),
+    *(
+        _by_rule(_mnist(f"rule-{name}", loss, _RULE, tune={}))
+        for name, loss in (("softmax", _SOFTMAX), ("nca-log", _LOG), ("nca-expected", _EXPECTED))
+    ),
+    *(
+        _by_rule(_cifar(f"rule-{name}", loss, _HALF, _RULE, tune={}, tuning_epochs=0))
+        for name, loss in (("softmax", _SOFTMAX), ("nca-log", _LOG), ("nca-expected", _EXPECTED))
+    ),
+    _mnist("linear_nca-2d-all", _ALL, tune={}),
     Trial("ren2014-mnist-lmnn", "mnist", LMNN, method="lmnn", seeds=1),
     Trial("ren2014-mnist-lmnn-deskewed", "mnist", {**LMNN, "deskew": "true"}, method="lmnn", seeds=1),
     Trial("ren2014-mnist-lmnn-fewer", "mnist", {**LMNN, "fitted": "10000"}, method="lmnn", seeds=1),

@@ -10,6 +10,7 @@ from papers import (
     codes,
     digits,
     hao2018,
+    hao2018_scales,
     hao2018_trials,
     huang2019,
     huang2019_trials,
@@ -26,7 +27,7 @@ from papers.verdict import Verdict, judge
 TABLES: dict[str, tuple[tuple[Trial, ...], tuple[Cell, ...]]] = {
     "ren2014": (ren2014_trials.TRIALS, ren2014.CELLS),
     "taylor2010": (taylor2010.TRIALS, taylor2010.CELLS),
-    "hao2018": (hao2018_trials.TRIALS, hao2018.CELLS),
+    "hao2018": ((*hao2018_trials.TRIALS, *hao2018_scales.TRIALS), hao2018.CELLS),
     "lu2019": (lu2019_trials.TRIALS, lu2019.CELLS),
     "huang2019": (huang2019_trials.TRIALS, huang2019.CELLS),
     "digits": (digits.TRIALS, digits.CELLS),

@@ -25,6 +25,7 @@ from nearkin.train.training import train
 from papers.cell import Cell, Settings, Trial
 from papers.pose import PoseUnit, measure_pose, pose_figures, turns
 
+SEARCHES, RESTARTS = 20, 10  # of conjugate gradient on the convnet: line searches between two restarts, and how many times
 ABOUT = (
     "The supplement gives equations and the network, and prints no results. The claims on this page are our own questions.",
     "Tasks:",
@@ -41,11 +42,14 @@ ABOUT = (
     '- **"1-nn"** copies the pose of the nearest training picture, **"soft"** is the mean over all of them, weighted by nearness, and '
     '**"direct"** is the output of a regression head. Figures are means over the test pictures unless they say median.',
     "- **C-NCAR** is a convnet trained by NCA regression.",
-    "Selection: all methods see the same images. Raw pixels and chance have nothing to tune. Every other method has two candidates, "
-    "compared on points held out of the training part: linear maps with and without local contrast normalization; networks, which always "
-    "have it, with two rates at about a third of their epochs. Raw pixels, PCA and the layer before a regression head have no scale of "
-    "their own: their soft neighbors take the temperature with which training points predict each other best. NCA regression and MLKR use "
-    "their own weights.",
+    "- **By conjugate gradient**, the paper's optimizer: Polak and Ribiere's, with line searches on the whole training part. The convnet "
+    f"has {SEARCHES * RESTARTS} of them, and a restart after every {SEARCHES}; nothing of it is tuned. Its softmax has a temperature of "
+    "1e-7, about the first mean squared distance: at 1 the loss is flat at the published first weights, and no line search leaves them.",
+    "Selection: all methods see the same images. Raw pixels, chance and the convnet by conjugate gradient have nothing to tune. Every "
+    "other method has two candidates, compared on points held out of the training part: linear maps with and without local contrast "
+    "normalization; networks, which always have it, with two rates at about a third of their epochs. Raw pixels, PCA and the layer before "
+    "a regression head have no scale of their own: their soft neighbors take the temperature with which training points predict each "
+    "other best. NCA regression and MLKR use their own weights.",
     "Test figures had been seen before the held-out points of COIL-20's unseen angles were changed (they had kept the exact opposite of "
     "each view among the references), and before linear NCA regression and MLKR were fitted again with a rewritten solver.",
 )
@@ -77,7 +81,7 @@ def perform(trial: Trial, seed: int, chosen: Settings, data_root: Path, device: 
 
     With `validation` a part of the training points replaces the test part, which is not read. Settings: `method` (chance,
     pixels, pca, linear_nca_regression, mlkr, or train); leaves of a Run for train; for the others `preprocess` (none or local_contrast),
-    `first` (dimensions of a PCA before the map), `dimension` and `iterations`.
+    `first` (dimensions of a PCA before the map), `dimension`, `iterations` and `solver`.
     """
     task = TASKS[trial.data]
     data = _posed(trial.data, str(data_root))
@@ -156,10 +160,13 @@ def _maps(settings: Settings, seed: int) -> dict[str, Any]:
     from nearkin.estimators.linear import MLKR, LinearNCARegression
 
     dimension, iterations = int(settings.get("dimension", 32)), int(settings.get("iterations", 50))
+    solver = settings.get("solver", "lbfgs")
     first = PCA(int(settings.get("first", 64)), svd_solver="randomized", random_state=seed)
     return {
         "pca": PCA(dimension, svd_solver="randomized", random_state=seed),
-        "linear_nca_regression": make_pipeline(first, LinearNCARegression(dimension, max_iter=iterations, random_state=seed)),
+        "linear_nca_regression": make_pipeline(
+            first, LinearNCARegression(dimension, solver=solver, max_iter=iterations, random_state=seed)
+        ),
         "mlkr": make_pipeline(first, MLKR(dimension, max_iter=iterations, random_state=seed)),
     }
 
@@ -233,9 +240,28 @@ _TUNING_EPOCHS = {
     "coil-20 unseen angles, 64 px": 50,
     "coil-20 unseen objects, 64 px": 20,
 }
+_CONJUGATE: Settings = {
+    "references": "training_set",
+    "optimizer.name": "conjugate_gradient",
+    "optimizer.iterations": str(SEARCHES),
+    "schedule.name": "constant",
+    "epochs": str(RESTARTS),
+    "objective.options.temperature": "1e-7",  # about the first mean squared distance: a flat softmax has no direction to search in
+}
 _RATES = {"optimizer.learning_rate": ("0.005", "0.02")}
 _PREPROCESS = {"preprocess": ("none", "local_contrast")}
-_ROWS = ("chance", "raw pixels", "PCA", "linear NCA regression", "MLKR", "C-NCAR network", "the same network, direct regression")
+_BY_CG = "by conjugate gradient"
+_ROWS = (
+    "chance",
+    "raw pixels",
+    "PCA",
+    "linear NCA regression",
+    f"linear NCA regression, {_BY_CG}",
+    "MLKR",
+    "C-NCAR network",
+    f"C-NCAR network, {_BY_CG}",
+    "the same network, direct regression",
+)
 
 
 def _trials(short: str, data: str) -> tuple[Trial, ...]:
@@ -255,8 +281,10 @@ def _trials(short: str, data: str) -> tuple[Trial, ...]:
         trial("pixels", {"method": "pixels"}, {}, seeds=1),
         trial("pca", {"method": "pca"}, _PREPROCESS, seeds=1),
         trial("linear-ncar", {"method": "linear_nca_regression", "first": "64"}, _PREPROCESS, seeds=1),
+        trial("linear-ncar-cg", {"method": "linear_nca_regression", "first": "64", "solver": "conjugate_gradient"}, _PREPROCESS, seeds=1),
         trial("mlkr", {"method": "mlkr", "first": "64"}, _PREPROCESS, seeds=1),
         trial("c-ncar", {**network, "objective.name": "nca_regression"}, _RATES),
+        trial("c-ncar-cg", {**network, **_CONJUGATE, "objective.name": "nca_regression"}, {}),
         trial("direct", direct, _RATES, figure=f"direct {task.unit}"),
     )
 
@@ -289,6 +317,8 @@ _REFITTED = {f"taylor2010-{short}-linear-ncar" for short in ("figures", "objects
 
 def _after_test(trial: str | None) -> str:
     """How test figures had a part in the settings of a trial; empty where they had none."""
+    if trial is not None and trial.endswith("-cg"):
+        return "added after the test figures of rows above"
     if trial in _REFITTED:
         return "fitted again with a rewritten solver after first test figures"
     tuned = trial is not None and trial.startswith("taylor2010-angles-") and not trial.endswith(("-chance", "-pixels"))

@@ -16,9 +16,11 @@ import torch
 
 from nearkin.data import Dataset, partition
 from nearkin.data import open as open_data
+from nearkin.train.assemble import cut
 from nearkin.train.config import Run, override
+from nearkin.train.rate_finder import find_rate
 from nearkin.train.training import train
-from papers import classical, codes, picture_data, taylor2010, unseen
+from papers import classical, codes, omniglot_classes, picture_data, taylor2010, unseen
 from papers.after_training import discovery_figures, probed, voted
 from papers.cell import Trial
 from papers.ledger import Job
@@ -81,13 +83,17 @@ def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
     held = tuning or trial.held_out or trial.keep == "curve"  # then the test part is not read
     settings = {"data.source": trial.data, "validate_every": "1000000", "checkpoint_seconds": "1e9", **trial.settings, **job.chosen}
     settings["data.leaks"] = "allow"  # the official CIFAR-100 has ten images in both parts; printed figures include them
-    settings |= {"seed": str(TUNING_SEED if job.seed is None else job.seed), "data.validation": HELD_OUT if held else "0"}
+    share = settings.get("data.validation", HELD_OUT) if held or "patience" in settings else "0"  # early stopping needs held-out images
+    settings |= {"seed": str(TUNING_SEED if job.seed is None else job.seed), "data.validation": share}
     if tuning and trial.tuning_epochs:
         settings["epochs"] = str(trial.tuning_epochs)
     run = override(Run(), settings)
     data = _opened(trial.data, place.data_root, run.data.size)
     if held:
         data = _training_part(data)
+    if trial.find_rate:
+        rate = find_rate(run, cut(run, data).train, torch.device(place.device)).rate
+        run = override(run, {"optimizer.learning_rate": repr(rate)})
     with _model_folder(job, place, run) as folder:
         resumed: Any = {"resume": True} if (folder / "run.json").exists() else {}
         try:
@@ -99,6 +105,7 @@ def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
         figures = metrics["curve"][-1] if held else metrics["test"]
         found = {name: value for name, value in figures.items() if isinstance(value, float)}
         found |= {} if tuning else discovery_figures(metrics)
+        found |= {"rate found": run.optimizer.learning_rate, "epochs": float(metrics["epochs"])} if trial.find_rate else {}
         if trial.probe and not held:
             found |= probed(folder, data, trial.probe, place.device)
         if trial.voters and job.seed is not None and not held:
@@ -138,6 +145,8 @@ def unfinished(results: Path, trial: Trial) -> Path:
 @lru_cache(2)
 def _opened(name: str, data_root: str, size: int | None = None) -> Dataset:
     """A data set, with a fifth as its test part where it has none, the same in every run."""
+    if name == omniglot_classes.NAME:
+        return omniglot_classes.some_classes(open_data("omniglot", data_root=data_root, size=size))
     data = open_data(name, data_root=data_root, size=size)
     return data if "test" in data.parts else data.with_split(partition(data, None, {"train": 0.8, "test": 0.2}, 0).names)
 

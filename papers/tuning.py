@@ -313,7 +313,9 @@ def _result(rows: Mapping[str, Any]) -> str:
             title = _title(name) + ("" if shown == share else " (all weights as tuned; not the chosen share)")
             text += f"| {title} | {shown} | {cells} | {gain:+.1f} | {len(some)} | {np.mean([row['seconds'] for row in some]):.0f} |\n"
     devices = ", ".join(sorted({row["device"] for row in rows.values()}))
-    return text + f"\nMeasured on {devices}.\n"
+    tested = any(key.startswith("test/") for key in rows)
+    missing = "" if tested else "Not all trials were run, so no setting was chosen and tested. "
+    return text + f"\n{missing}Measured on {devices}.\n"
 
 
 def _trials(rows: Mapping[str, Any]) -> str:

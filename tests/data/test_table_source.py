@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from nearkin.data import open as open_data
+from nearkin.data.sources.table import read_cells
 from tests.data.picture_files import save_tree
 
 
@@ -159,3 +160,8 @@ def test_parquet(tmp_path):
     assert data.classes == ("7", "10") and data.targets.tolist() == [[0.5], [1.5]] and data.parts == {"train": 1, "test": 1}
     parquet.write_table(arrow.table({"path": ["a.png", "b.png"], "label": ["u", None]}), tmp_path / "n.parquet")
     assert open_data(tmp_path / "n.parquet").labels.tolist() == [0, -1]
+
+
+def test_a_cell_may_be_a_text_of_a_million_words(tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\n" + "word " * 1_000_000 + ",a\nshort,b\n")
+    assert [len(cell) for cell in read_cells(tmp_path / "t.csv")["text"]] == [5_000_000, 5]

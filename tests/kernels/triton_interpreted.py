@@ -12,13 +12,14 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime import interpreter
 
+from nearkin.compose.affinity import unit as directions
 from nearkin.kernels import autograd as layer
 from nearkin.kernels import wide_engine
 from nearkin.kernels.contract import Work
 from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
 from nearkin.kernels.triton_single_pairs import pair_lists
-from nearkin.kernels.triton_tuning import NARROW, Tile
+from nearkin.kernels.triton_tuning import NARROW, Tile, scheme_of
 from nearkin.kernels.wide_engine import WideEngine
 
 # Products of unused lanes may overflow in numpy, as they do silently on the GPU.
@@ -482,9 +483,84 @@ def test_hard_points_in_the_wide_engine(small_tiles):
     assert bool((first.isnan() | second.isnan()).all())
 
 
+def test_the_next_call_works_after_memory_ran_out_inside_a_block(small_tiles, monkeypatch):
+    work, by, left = SHAPES["classes, not itself"], WideEngine("highest", 16 * 16 * 8), [2]
+    expected, product = by.summaries(work), wide_engine._product
+
+    def runs_out(a: Tensor, b: Tensor) -> Tensor:
+        left[0] -= 1
+        if left[0] == 0:
+            raise torch.OutOfMemoryError("no memory left")
+        return product(a, b)
+
+    monkeypatch.setattr(wide_engine, "_product", runs_out)
+    with pytest.raises(torch.OutOfMemoryError, match="no memory left"):
+        by.summaries(work)
+    for mine, other in zip(by.summaries(work), expected, strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_high_takes_16_bits_above_128_dimensions():
+    assert [scheme_of("high", d) for d in (128, 129)] == ["tf32", "fp16"]
+    assert scheme_of("highest", 129) == "fp16x3" and NARROW["high"] == NARROW["fast"]
+
+
 def test_the_width_chooses_the_engine():
     by = TritonEngine("highest")
     narrow, wide = (
         by.summaries(own(span=span(MINE, MINE), skip=ITSELF, queries=0.1 * drawn(N, NARROW["highest"] + more, seed=1))) for more in (0, 1)
     )
     assert narrow[0].dtype == torch.float32 and wide[0].dtype == torch.float64
+
+
+def as_written(work: Work, temperature: float) -> Tensor:
+    """The expected form of the caller's points, over all pairs in float64."""
+    q = work.queries
+    r = q if work.references is None else work.references
+    q = directions(q) if work.unit_queries else q
+    r = q if work.references is None else directions(r) if work.unit_references else r
+    s = (-(q[:, None] - r).square().sum(2) if work.squared else q @ r.T) / temperature
+    candidate = Dense(work).candidate
+    if work.targets is not None:
+        return (torch.softmax(s.masked_fill(~candidate, -torch.inf), 1) * Dense(work).cost).sum(1)
+    positive = Dense(work).positive & candidate
+    share = torch.softmax(s.masked_fill(~candidate, -torch.inf), 1)
+    return 1 - (share * positive).sum(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float32, marks=SOAK), pytest.param(torch.float16, marks=SOAK)])
+@pytest.mark.parametrize("unit", [False, True], ids=["as they are", "unit"])
+@pytest.mark.parametrize("kind", ["narrow", "wide"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "classes, not itself",
+        "references, some skipped",
+        *(
+            pytest.param(name, marks=SOAK)
+            for name in ("own lists", "own targets", "references, lists", "own, inner product", "references, inner product")
+        ),
+    ],
+)
+def test_points_of_the_caller_are_read_in_their_own_type(name, kind, unit, dtype, small_tiles, monkeypatch):
+    """Values and gradients, which come in that type, are those of the same points in float64; a row of zeros among them."""
+    work = SHAPES[name]
+    queries, references = work.queries.to(dtype), None if work.references is None else work.references.to(dtype)
+    if work.squared and not unit:
+        queries = queries + 5  # centered as they are read
+    queries[3] = 0
+    work = work._replace(queries=queries, references=references, unit_queries=unit, unit_references=unit)
+    monkeypatch.setattr(layer, "choose", lambda *_: engine() if kind == "narrow" else WideEngine("highest", 16 * 16 * 8))
+    found, kinds = [], []
+    for exact in (False, True):
+        live = [x.detach().to(torch.float64 if exact else dtype).requires_grad_() for x in (queries, references) if x is not None]
+        some = work._replace(queries=live[0], references=live[1] if len(live) > 1 else None)
+        values = as_written(some, 0.5) if exact else layer.soft_neighbors(some, "expected", 0.5).values
+        slopes = torch.autograd.grad(64 * values.double().sum(), live)
+        kinds.append([slope.dtype for slope in slopes])
+        found.append([values.detach().double(), *[slope.double() for slope in slopes]])
+    assert kinds[0] == [dtype] * len(found[0][1:])
+    allowed = max(2e-5, torch.finfo(dtype).eps)
+    assert_near(found[0][0], found[1][0], 1e-5)
+    for mine, true in zip(found[0][1:], found[1][1:], strict=True):
+        assert_near(mine, true, allowed)

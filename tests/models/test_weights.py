@@ -107,3 +107,13 @@ def test_errors(tmp_path):
     (tmp_path / "junk.pth").write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match=r"junk.pth' holds more than tensors, or is damaged"):
         convert_weights(tmp_path / "junk.pth")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_pickle_that_is_cut_off_is_named_with_the_fix(tmp_path, zipped, share):
+    torch.save(network().state_dict(), tmp_path / "w.pth", _use_new_zipfile_serialization=zipped)
+    whole = (tmp_path / "w.pth").read_bytes()
+    (tmp_path / "w.pth").write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=r"w.pth' (is not a complete file that torch.save wrote; fetch it again|.*or is damaged)"):
+        convert_weights(tmp_path / "w.pth")

@@ -1,7 +1,7 @@
 """Known answers, continued: Prec@k (D.4), nearest class mean (D.5) and neighborhood discovery (D.6)."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -134,7 +134,7 @@ def test_D_5_1() -> None:
     near(circle(10)[1], [0.809017, 0.587785], 5e-7)
     near(CIRCLE[0] @ CIRCLE[1], 0.809017, 5e-7)
     near((CIRCLE[0] - CIRCLE[1]).norm(), 0.618034, 5e-7)
-    e, c = NearestClassMean(CIRCLE), NearestClassMean(CIRCLE, "cosine")
+    e, c = NearestClassMean(CIRCLE, scale=1.0), NearestClassMean(CIRCLE, "cosine", scale=1.0)
     near(e(CIRCLE[:1], [0]), 1.2600816268, 5e-11)
     near((-e(CIRCLE[:1], [0])).exp(), 0.2836309, 5e-8)
     near(c(CIRCLE[:1], [0]), 1.5384994519, 5e-11)
@@ -149,7 +149,7 @@ def test_D_5_2() -> None:
     e = [2.029776, 2.23969, 2.452857, 2.604007, 2.662105, 2.61706, 2.476625, 2.268713, 2.052876, 1.941668]
     c = [1.706449, 2.191401, 2.808933, 3.323168, 3.537687, 3.37055, 2.885598, 2.268066, 1.753831, 1.539312]
     for metric, printed in (("euclidean", e), ("cosine", c)):
-        objective = NearestClassMean(CIRCLE, metric)
+        objective = NearestClassMean(CIRCLE, metric, scale=1.0)
         near(objective(f, range(10), reduction="none"), printed, 5e-7)
         assert objective.predict(f[:1]).tolist() == [9]
 
@@ -157,7 +157,7 @@ def test_D_5_2() -> None:
 def test_D_5_3() -> None:
     f = torch.tensor([[0.9, 0.1, 0], [0, 0, 0], [0.2, 0.5, 0.4]], dtype=torch.float64)
     anchors = torch.eye(3, dtype=torch.float64)
-    e, c = NearestClassMean(anchors), NearestClassMean(anchors, "cosine")
+    e, c = NearestClassMean(anchors, scale=1.0), NearestClassMean(anchors, "cosine", scale=1.0)
     distances = [[0.14142136, 1.27279221, 1.34907376], [1, 1, 1], [1.02469508, 0.67082039, 0.80622577]]
     near(-e.affinity(f, anchors), distances, 5e-9)
     near(e(f, [0, 1, 2], reduction="none"), [0.48334479, 1.09861229, 1.08138101], 5e-9)
@@ -173,7 +173,7 @@ def exact_simplex(count: int) -> Tensor:
 
 def test_D_5_4() -> None:
     def floor(anchors: Tensor, metric: Any, f: Tensor | None = None) -> Tensor:
-        return NearestClassMean(anchors, metric)(anchors[:1] if f is None else f, [0])
+        return NearestClassMean(anchors, metric, scale=1.0)(anchors[:1] if f is None else f, [0])
 
     for count, axes, corners in ((10, 1.15940964, 1.10754238), (100, 3.22161434, 3.21477497)):
         near(floor(torch.eye(count, dtype=torch.float64), "euclidean"), axes, 5e-9)
@@ -191,7 +191,7 @@ def test_D_5_4() -> None:
 def test_D_5_4_descent_ends_at_the_anchor() -> None:
     """A decaying step ends at a_y; a fixed one oscillates, because the slope does not shrink there."""
     anchors, f = torch.eye(4, dtype=torch.float64), torch.tensor([[0.3, -0.5, 0.8, 0.1]], dtype=torch.float64)
-    objective, fixed = NearestClassMean(anchors), f.clone()
+    objective, fixed = NearestClassMean(anchors, scale=1.0), f.clone()
     for step in range(300):
         f = f - 0.5 * 0.96**step * slope(objective, f)
         fixed = fixed - 0.5 * slope(objective, fixed)
@@ -206,10 +206,46 @@ def slope(objective: NearestClassMean, f: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_D_5_5(metric: Any) -> None:
-    objective, f, y = NearestClassMean(CIRCLE, metric), drawn(8, 2).requires_grad_(), [0, 3, 9, 1, 1, 5, 7, 2]
+    objective, f, y = NearestClassMean(CIRCLE, metric, scale=1.0), drawn(8, 2).requires_grad_(), [0, 3, 9, 1, 1, 5, 7, 2]
     near(torch.autograd.grad(objective(f, y), f)[0], gradients.ncm_6(f.detach(), y, CIRCLE, metric), 1e-15)
     for place in (CIRCLE[:1], torch.zeros(1, 2, dtype=torch.float64)):
         assert slope(objective, place).abs().max() < 10
+
+
+def _scale(objective: NearestClassMean) -> float:
+    """Of cosines and distances: temperature divides."""
+    affinity = cast(Any, objective.affinity)
+    return 1 / affinity.temperature
+
+
+@pytest.mark.parametrize(("metric", "apart"), [("euclidean", math.sqrt(2)), ("cosine", 1.0)])
+@pytest.mark.parametrize("length", [1.0, 10.0])
+@pytest.mark.parametrize("count", [2, 10, 100, 200])
+def test_the_default_scale_makes_a_point_at_its_anchor_99_percent_sure(metric: Any, apart: float, length: float, count: int) -> None:
+    """log(99 (C - 1)) over the distance of the anchors, however long these are."""
+    anchors = length * torch.eye(count, dtype=torch.float64)
+    objective = NearestClassMean(anchors, metric)
+    far = apart * (length if metric == "euclidean" else 1.0)
+    assert _scale(objective) == pytest.approx(math.log(99 * (count - 1)) / far, rel=1e-6)
+    near(objective(anchors, range(count)), -math.log(0.99), 1e-6)
+    printed = NearestClassMean(anchors, metric, scale=math.log(99 * (count - 1)) / far)
+    f, y = drawn(6, count), [0, 1, 0, 1, 1, 0]
+    near(objective(f, y), printed(f, y), 1e-5)
+    near(slope(objective, f[:1]), slope(printed, f[:1]), 1e-5)
+
+
+def test_the_default_scale_of_anchors_that_are_not_evenly_spread() -> None:
+    """It is that of the median anchor, so that two close ones do not decide."""
+    near(NearestClassMean(CIRCLE)(CIRCLE, range(10), reduction="none"), torch.full((10,), -math.log(0.99)), 1e-6)
+    anchors = torch.eye(20, dtype=torch.float64)
+    anchors[1] = anchors[0] + 1e-6
+    losses = NearestClassMean(anchors)(anchors, range(20), reduction="none")
+    assert (losses[2:] < 0.0105).all() and (losses[:2] > 0.6).all()
+    many = torch.eye(600, dtype=torch.float64)  # a sample of them decides
+    assert _scale(NearestClassMean(many)) == pytest.approx(math.log(99 * 599) / math.sqrt(2), rel=1e-6)
+    with pytest.raises(ValueError, match="more than half of the anchors coincide with others"):
+        NearestClassMean(torch.ones(4, 3))
+    assert cast(Any, NearestClassMean(many, lambda f, a: torch.cdist(f, a)).affinity).scale == 1.0  # a distance of your own
 
 
 def test_D_5_6() -> None:

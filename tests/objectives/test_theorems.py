@@ -191,7 +191,11 @@ def test_ncm_gradient_of_hao2018(metric: Any) -> None:
     def run(b: Batch) -> None:
         f = (b.z + 0.1234).requires_grad_()  # off the anchors and off the origin
         anchors = b.anchors() + 0.01
-        close(slope(NearestClassMean(anchors, metric)(f, b.labels), f), gradients.ncm_6(f.detach(), b.labels, anchors, metric), 1e-11)
+        close(
+            slope(NearestClassMean(anchors, metric, scale=1.0)(f, b.labels), f),
+            gradients.ncm_6(f.detach(), b.labels, anchors, metric),
+            1e-11,
+        )
 
     run()
 

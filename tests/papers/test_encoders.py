@@ -14,6 +14,7 @@ from nearkin.data.pixels import Framing
 from nearkin.data.preprocess import IMAGENET
 from nearkin.models.encoders import Encoder, Reading
 from nearkin.models.mobilenet import MobileNetV2
+from nearkin.train import recipes
 from papers import contest, encoder_tuning, encoders, tuning
 
 OTHERS = ("all", "PML proxy anchor", "PML multi-similarity")
@@ -90,6 +91,7 @@ def pictures(tmp_path, monkeypatch):
     monkeypatch.setattr(encoders, "LABELS", (3,))
     monkeypatch.setattr(encoder_tuning, "STEPS", 2)
     monkeypatch.setattr(encoder_tuning, "EPOCHS", 1)
+    monkeypatch.setattr(recipes, "PHOTOS", {**recipes.PHOTOS, "least_steps": "2", "epochs": "1"})
     work = tmp_path / "work"
     work.mkdir()
     np.save(work / "toy-mobilenet-v2.npy", pixels)
@@ -98,7 +100,9 @@ def pictures(tmp_path, monkeypatch):
     return ["--sets", "toy", "--out", str(tmp_path / "results"), "--work", str(work), "--device", "cpu", "--batch", "8"]
 
 
-@pytest.mark.parametrize("method", ["LoRA", "PML triplet", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)])
+@pytest.mark.parametrize(
+    "method", ["LoRA", "PML triplet", "kept triplet", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)]
+)
 def test_rows_that_train_the_encoder(pictures, tmp_path, method):
     if method.startswith("PML"):
         pytest.importorskip("pytorch_metric_learning")
@@ -106,7 +110,25 @@ def test_rows_that_train_the_encoder(pictures, tmp_path, method):
     saved = json.loads((tmp_path / "results" / "encoders.json").read_text())
     assert set(saved) == {f"toy/seen/3/{method}/0", f"toy/unseen/all/{method}/0"}
     assert all(0 <= row["scores"]["1-nn"] <= 1 and row["points"]["train"] >= 16 for row in saved.values())
-    assert encoder_tuning.TUNED[method] in (tmp_path / "papers" / "encoders.md").read_text()
+    assert encoders.ABOUT[method] in (tmp_path / "papers" / "encoders.md").read_text()
+
+
+def trained(one: float, mean: float, kept: str) -> dict[str, Any]:
+    """A saved row."""
+    return {"scores": {"1-nn": one, "map@r": one}, "validation": {"1-nn": mean, "map@r": mean}, "kept": kept, "seconds": 1.0}
+
+
+def test_the_objective_is_chosen_on_the_validation_part_of_each_seed(monkeypatch):
+    monkeypatch.setattr(encoders, "SEEDS", (0, 1))
+    group, names = "toy/seen/3", list(encoder_tuning.OBJECTIVES)
+    saved = {f"{group}/kept {name}/0": trained(at / 10, 0.9 if at == 1 else 0.5, "map") for at, name in enumerate(names)}
+    saved |= {f"{group}/kept {name}/1": trained(at / 10, 0.9 if at == 3 else 0.5, "frozen") for at, name in enumerate(names)}
+    assert [row["scores"]["1-nn"] for row in encoders.chosen(saved, group)] == [0.1, 0.3]
+    page = encoders.page_of(saved)
+    assert "| the same with the objective that the validation part chooses (ours) | 20.0" in page
+    assert "| toy, seen classes, 3 labels a class | 50.0 (1, 1, 0) | 70.0 (1, 1, 0) |" in page
+    del saved[f"{group}/kept {names[0]}/1"]
+    assert len(encoders.chosen(saved, group)) == 1  # of a seed for which one was not run nothing is chosen
 
 
 def test_a_training_takes_enough_steps_and_batches_that_its_classes_can_fill():

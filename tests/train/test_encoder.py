@@ -21,9 +21,9 @@ from nearkin.models.feature_cache import FeatureCache, file_digests
 from nearkin.models.folder import reading
 from nearkin.models.mobilenet import MobileNetV2
 from nearkin.train import Run, override
-from nearkin.train.encoder import Start, start_of
+from nearkin.train.encoder import Start, automatic, begins_with_features, start_of
 from nearkin.train.linear_map import Whitening
-from nearkin.train.recipes import in_bfloat16
+from nearkin.train.recipes import in_bfloat16, suited
 from nearkin.train.step import Step
 from nearkin.train.training import train
 from nearkin.train.tuning import add_checkpoints, blocks_of, choose_trained
@@ -495,3 +495,83 @@ def test_on_unseen_classes_the_frozen_features_stay_unless_something_is_better_b
     start = Start({"recall@1": 0.8}, {}, None, points=400)  # a standard error of 0.02
     assert start.beats(0.8) and start.beats(0.81) and not start.beats(0.83)
     assert Start({"recall@1": 1.0}, {}, None, points=80).beats(1.0)
+
+
+def in_memory(photos: Path, unseen: bool = False) -> Dataset:
+    """The photos as an array, with a validation part, which may be of other classes."""
+    images = nearkin.data.open(photos, size=SIDE, channels=3)
+    pixels, labels = images.read(images.ids), images.labels
+    assert labels is not None
+    if unseen:  # four classes by number, of which two are held out
+        labels = torch.arange(len(images)) % 4
+    held = labels >= 2 if unseen else torch.arange(len(images)) % 4 == 0
+    found = Dataset("array", pixels, labels=labels, classes=tuple("abcd") if unseen else images.classes)
+    return found.with_split(["validation" if one else "train" for one in held.tolist()])
+
+
+def test_features_of_images_in_memory_are_computed_once_too(tmp_path, photos, weights, monkeypatch):
+    seen, passing = [], MobileNetV2.forward
+    monkeypatch.setattr(MobileNetV2, "forward", lambda self, images: seen.append(len(images)) or passing(self, images))
+    data, notes = in_memory(photos), Notes()
+    metrics = train(settings(photos, weights, epochs="3"), tmp_path / "r" / "a", data=data, device="cpu", reporter=notes)
+    assert sum(seen) - 24 <= 2 and metrics["frozen"]["1-nn"] <= 1
+    assert not any("columns of the vectors" in line for line in notes.lines)  # features are taken as they are
+    train(settings(photos, weights), tmp_path / "r" / "b", data=data, device="cpu", reporter=notes)
+    assert any("features of 24 of 24 images are in the cache" in line for line in notes.lines)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "linear", "given", "alone"),
+    [
+        ({"1-nn": 0.9}, {"1-nn": 0.8}, ("network.tune",), True),
+        ({"1-nn": 0.8}, {"1-nn": 0.8}, ("network.tune",), False),  # of equals the map, which is smaller
+        ({"1-nn": 0.9}, {"1-nn": 0.8}, ("network.tune", "network.dimension"), False),
+        ({"1-nn": 0.9}, {"1-nn": 0.8}, None, False),
+        ({"recall@1": 0.9}, {"recall@1": 0.91}, ("network.tune",), True),  # not by more than noise
+        ({}, {}, ("network.tune",), False),
+    ],
+)
+def test_tuning_begins_with_the_features_where_they_are_better_than_the_map(frozen, linear, given, alone):
+    run, start = override(Run(), {"network.tune": "all"}), Start(frozen, linear, None, points=100)
+    assert begins_with_features(run, start, given) == alone
+    assert not begins_with_features(override(run, {"network.tune": "head"}), start, given)
+
+
+def test_an_encoder_whose_features_are_better_than_the_map_is_tuned_without_a_head(tmp_path, photos, weights, monkeypatch):
+    monkeypatch.setattr("nearkin.train.training.begins_with_features", lambda *_: True)
+    notes, more = Notes(), {"network.tune": "all", "least_steps": "2"}
+    given = ("network.tune", "network.weights", "data.size", "epochs")
+    train(settings(photos, weights, **more), tmp_path / "m", data=in_memory(photos, True), device="cpu", reporter=notes, given=given)
+    assert any("they are the embedding that is tuned, of 1,280 numbers" in line for line in notes.lines)
+    assert any("random crops and flips" in line for line in notes.lines)
+    saved = json.loads((tmp_path / "m" / "run.json").read_text())
+    assert saved["objective"]["name"] == "proxy_anchor" and json.loads((tmp_path / "m" / "model.json").read_text())["metric"] == "cosine"
+    assert saved["network"]["options"]["head"] is False and saved["optimizer"]["learning_rate"] == 0.01 and saved["network"]["rate"] == 0.01
+    assert nearkin.load(tmp_path / "m", device="cpu").encode([str(photos / "red" / "3.png")]).shape == (1, 1280)
+
+
+def test_photos_are_tuned_in_batches_with_several_of_each_class(photos):
+    data, run = in_memory(photos), override(Run(), {"network.tune": "all", "network.pretrained": "true"})
+    suits = suited(run, data, ("network.tune",))
+    assert suits.sampler.name == "per_class" and suits.batch_size == 24 and suits.sampler.options["per_class"] == 48
+    assert suits.augment.name == "resized_crop" and suits.epochs == 6 and suits.least_steps == 150 and suits.validate_every == 30
+    chosen = suited(run, data, ("network.tune", "batch_size", "augment.name"))
+    assert chosen.sampler.name == "shuffled" and chosen.batch_size == 256 and chosen.augment.name == "auto"
+    assert suited(override(run, {"network.tune": "head"}), data, ()).augment.name == "auto"
+    rates = {tune: suited(override(run, {"network.tune": tune}), data, ()).network.rate for tune in ("all", "lora", "lora=4")}
+    assert rates == {"all": 0.1, "lora": 1.0, "lora=4": 1.0}
+    alike = Dataset("one", data.inputs, labels=torch.zeros(24, dtype=torch.int64), classes=("a",))
+    assert suited(run, alike, ()).sampler.name == "shuffled"  # one class could fill a batch
+
+
+@pytest.mark.parametrize(
+    ("size", "tune", "pretrained"), [("64", "auto", True), ("40", "auto", False), ("40", "all", True), (None, "auto", True)]
+)
+def test_a_size_of_your_own_does_not_drop_the_encoder_unless_it_is_tiny(photos, weights, monkeypatch, size, tune, pretrained):
+    monkeypatch.setattr("nearkin.train.encoder.installed_encoder", lambda: find_encoder("mobilenet-v2", weights))
+    more = {"network.tune": tune} if tune != "auto" else {}
+    more |= {"data.size": size} if size else {}
+    notes, run = Notes(), override(Run(), more)
+    found = automatic(run, nearkin.data.open(photos), list(more), notes)
+    assert found.network.pretrained == pretrained and found.data.size == (int(size) if size else 224)
+    assert any("--encoder NAME takes one all the same" in line for line in notes.lines) != pretrained

@@ -106,6 +106,13 @@ def test_conjugate_gradient_never_rises_and_finds_the_minimum():
     assert all(a >= b for a, b in zip(trace, trace[1:], strict=False))
 
 
+def test_conjugate_gradient_does_not_take_a_small_gradient_for_a_minimum():
+    """SciPy's own tolerance, 1e-5, would end it at the start."""
+    bowl = np.array([1.0, 10.0, 100.0])
+    found, trace = conjugate_gradient(lambda x: (1e-9 * float(bowl @ x**2), 2e-9 * bowl * x), np.ones(3), 50)
+    assert np.abs(found).max() < 1e-3 and len(trace) > 1
+
+
 def test_conjugate_gradient_decreases_nca_regression_on_a_network():
     from nearkin import NCARegression
 

@@ -20,6 +20,7 @@ from nearkin.train.assemble import assemble
 from nearkin.train.config import DiscoveryChoice, Run, override
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import TrainingStopped, train
+from tests.train.test_training import Notes
 from tests.train.unlabeled import BASE, digits, photographs
 
 
@@ -50,6 +51,17 @@ def test_every_option_trains_and_is_measured_without_choosing_by_labels(tmp_path
     looked = 200 if settings.get("objective.name") in ("deep_cluster", "noise_as_targets") else 0  # at the first weights
     assert found["images"] == 5 * 200 * int(settings.get("views", 1)) + looked
     assert all(torch.isfinite(value).all() for value in load_file(tmp_path / "m" / "weights.safetensors").values())
+
+
+def test_few_images_without_labels_are_said_to_be_few(tmp_path):
+    notes = Notes()
+    settings = {**BASE, "data.source": str(photographs(tmp_path / "photos", 60))}
+    train(override(Run(), settings), tmp_path / "m", device="cpu", reporter=notes)
+    said = [line for line in notes.lines if "60 images without labels are few" in line]
+    assert len(said) == 1 and "no better than raw pixels" in said[0] and "--encoder" not in said[0]  # for 8 x 8 pixels there is none
+    settings["data.source"] = "digits"
+    train(override(Run(), settings), tmp_path / "n", device="cpu", reporter=notes)
+    assert sum("are few" in line for line in notes.lines) == 1
 
 
 @pytest.mark.parametrize("objective", ["neighborhood_discovery", "instance_discrimination", "deep_cluster", "noise_as_targets"])

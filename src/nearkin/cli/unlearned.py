@@ -28,7 +28,7 @@ from nearkin.data.sources.vectors import open_vectors
 from nearkin.data.texts import Texts
 from nearkin.models import build
 from nearkin.models.encoders import Encoder, find_encoder, installed_encoder, weights_digest
-from nearkin.models.feature_cache import feature_key
+from nearkin.models.feature_cache import feature_key, has_contents
 from nearkin.models.folder import load
 from nearkin.models.text_encoders import HOW_TO_GET_ONE, find_text_encoder, fit_words, installed_text_encoder
 from nearkin.train.encoder import are_photographs
@@ -59,7 +59,7 @@ def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
     data = whole_data(Namespace(**vars(arguments), folder=str(folder)), folder, view.message)
     data = _corrected(data, arguments.labels or (), view)
     model = load(folder, device=arguments.device, verify=not arguments.no_verify)
-    if arguments.encoder is None and model.has_features and "features" in model.about and isinstance(data.inputs, Files | Texts):
+    if arguments.encoder is None and model.has_features and "features" in model.about and has_contents(data):
         prepare = Prepare(model.prepare, data.kind)
         found = featured(model.network.body, prepare, data, folder, model.about["features"], model.device, view)  # type: ignore[arg-type]
         return _of_features(found, model.about["network"]["name"])

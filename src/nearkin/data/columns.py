@@ -8,7 +8,7 @@ import csv
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from importlib import import_module
@@ -25,6 +25,7 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>")  # cells of text
 BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
 MOST_CATEGORIES = 1000  # the most frequent ones are kept; the others are one group with the unseen ones
 MOST_COLUMNS = 10_000
+LONGEST = 2**31 - 1  # characters of a cell: the most that Python's reader takes everywhere
 MOST_CODES = 10  # different numbers among other cells that are taken for codes
 ENOUGH = 20  # rows from which on a column with a value of its own in every row is taken for an id
 WORDS = 4  # texts of so many words on average are prose
@@ -575,7 +576,7 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
         return [(name, np.array([*read.column(at).to_pylist(), None], dtype=object)[:-1]) for at, name in enumerate(read.column_names)]
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
-            reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            reader = csv_reader(path, lines)
             header = [cell.strip() for cell in next(reader, [])]
             check_header(path, header)
             rows = list[list[str]]()
@@ -594,6 +595,12 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
     if not rows:
         raise ValueError(f"{path} has no rows below its header; give at least one")
     return [(name, np.array([*(row[at] for row in rows), None], dtype=object)[:-1]) for at, name in enumerate(header)]
+
+
+def csv_reader(path: Path, lines: Iterable[str]) -> Any:
+    """Python's reader of a table with commas, or of a .tsv with tabs, for cells of any length: a long text is no error."""
+    csv.field_size_limit(LONGEST)
+    return csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
 
 
 def check_header(path: Path, header: list[str]) -> None:

@@ -33,7 +33,7 @@ from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.durable import IndexDamagedError
 from nearkin.index.local import LocalIndex
 from nearkin.index.milvus_folder import Address, address, confirmed_address, create_in_milvus, open_in_milvus
-from nearkin.models.feature_cache import FeatureCache, content_digests
+from nearkin.models.feature_cache import FeatureCache, content_digests, has_contents
 from nearkin.models.folder import Inputs, Model, Picture, about_of, framing_of, load
 from nearkin.search.rejection import Rejection
 
@@ -569,7 +569,7 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
 def _embedded(folder: Path, model: Model, data: Dataset, rows: Sequence[int], loader: Loader) -> Iterator[tuple[np.ndarray, list[int]]]:
     """Embeddings (b, d) with their rows, in batches; of files whose features training has kept, without decoding them again."""
     left, step = list(rows), max(BATCH, STEP_BYTES // (4 * data.shape[0])) if data.kind == "vectors" else BATCH
-    if model.has_features and "features" in model.about and isinstance(data.inputs, Files | Texts):
+    if model.has_features and "features" in model.about and has_contents(data):
         cache = FeatureCache(folder, model.about["features"])
         digests = dict(zip(left, content_digests(data.subset(left)), strict=True)) if len(cache) else {}
         known = [row for row in left if digests.get(row, b"") in cache]

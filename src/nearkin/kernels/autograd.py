@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from nearkin.kernels.contract import KINDS, Form, Work, sizes
+from nearkin.kernels.contract import KINDS, Form, Work, kind_of, sizes
 from nearkin.kernels.cuda_graphs import MOST_PAIRS, Recording, Tensors, recording
 from nearkin.kernels.engines import choose
 from nearkin.kernels.operators import evaluated, refuse_second_derivative
-from nearkin.kernels.passes import How, backward_of, detached, forward_of, kind_of, tensors_of, work_of
+from nearkin.kernels.passes import How, Rest, backward_of, detached, forward_of, tensors_of, work_of
 
 
 class Soft(NamedTuple):
@@ -98,7 +98,7 @@ def soft_neighbors(work: Work, form: Form, temperature: float, *, engine: str = 
     """
     _check(work, form)
     if 0 in sizes(work)[:2]:  # no queries, or no references
-        nothing = 0 * work.queries.to(kind_of(work)).sum(1) + (0 if work.references is None else 0 * work.references.sum())
+        nothing = 0 * work.queries.to(kind_of(work.queries)).sum(1) + (0 if work.references is None else 0 * work.references.sum())
         return Soft(nothing, torch.zeros_like(nothing, dtype=torch.bool))
     # torch.compile would follow numba and Triton into their own compilers, and torch.func takes tensors that they cannot read.
     if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
@@ -123,10 +123,10 @@ def _recording(work: Work, tensors: Tensors, how: How) -> Recording | None:
     n, m, _ = sizes(work)
     if not work.queries.is_cuda or n * m > MOST_PAIRS or not how.engine.recordable(work):
         return None
-    rest = work.squared, work.reference_gradient  # not the work: keeping it would keep the autograd graph behind its points
+    rest = Rest.of(work)
     return recording(
-        lambda mine: forward_of(work_of(mine, *rest), how),
-        lambda mine, summary, pull: backward_of(work_of(mine, *rest), summary, pull, how.engine),
+        lambda mine: forward_of(work_of(mine, rest), how),
+        lambda mine, summary, pull: backward_of(work_of(mine, rest), summary, pull, how.engine, how.temperature),
         tensors,
         (how, rest),
     )
@@ -145,7 +145,7 @@ class _Evaluate(torch.autograd.Function):
             value, valid = recorded.value(tensors)
             ctx.turn = recorded.turn
         ctx.save_for_backward(queries, references, *summary)  # with their graph, so that a second derivative can be refused
-        ctx.recorded, ctx.engine, ctx.rest = recorded, how.engine, work[2:]
+        ctx.recorded, ctx.how, ctx.rest = recorded, how, work[2:]
         ctx.mark_non_differentiable(valid)
         ctx.set_materialize_grads(False)  # else zeros would be allocated for `valid`
         return value, valid
@@ -161,7 +161,7 @@ class _Evaluate(torch.autograd.Function):
         def differentiate(given: Tensor) -> tuple[Tensor, ...]:
             if ctx.recorded is None:
                 weight, *rest = summary
-                return backward_of(detached(work), rest, given * weight, ctx.engine)
+                return backward_of(detached(work), rest, given * weight, ctx.how.engine, ctx.how.temperature)
             found: tuple[Tensor, ...] = ctx.recorded.gradient(ctx.turn, tensors_of(work), given)
             return found
 

@@ -5,6 +5,8 @@ two, and which references are positives of each query:
 
     s_ij = -|q_i - r_j|^2   or   q_i . r_j          (base-2 units)
 
+or the caller's own points, of 16 or 32 bits, with the `Frame` that scales, centers and normalizes them as they are read.
+
 * `span`: the positives of query i are the references lo_i .. hi_i - 1. Classes become spans because references are sorted by
   label; queries are sorted too, so that nearly every tile holds positives only or negatives only.
 * `listed`: the positives of query i are the positions in row i (discovered neighbors).
@@ -21,6 +23,47 @@ from nearkin.compose.value_checks import may_read
 
 Form = Literal["log", "expected"]
 KINDS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # of points
+
+
+class Frame(NamedTuple):
+    """How points become what an engine computes with: z = (x / length - center) * scale, with affinities in base-2 units.
+
+    Parameters
+    ----------
+    scale : float
+        Of both sides.
+    center : Tensor (d,), optional
+        What is subtracted from both sides before they are scaled; for squared distances only.
+    query_lengths, reference_lengths : Tensors (n,) and (m,), optional
+        What the rows are divided by. With own references the second is the first.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.kernels.contract import Frame
+    >>> Frame(2.0).of_queries(torch.ones(1, 3))
+    tensor([[2., 2., 2.]])
+    """
+
+    scale: float
+    center: Tensor | None = None
+    query_lengths: Tensor | None = None
+    reference_lengths: Tensor | None = None
+
+    def of_queries(self, points: Tensor) -> Tensor:
+        """(n, d) queries as a copy in the type that is computed with."""
+        return self._copied(points, self.query_lengths)
+
+    def of_references(self, points: Tensor) -> Tensor:
+        """(m, d) references as a copy in the type that is computed with."""
+        return self._copied(points, self.reference_lengths)
+
+    def _copied(self, points: Tensor, lengths: Tensor | None) -> Tensor:
+        kind = kind_of(points)
+        if lengths is not None:
+            moved = points / lengths[:, None]
+            return (moved if self.center is None else moved.sub_(self.center)).mul_(self.scale)
+        return (points.to(kind, copy=True) if self.center is None else points - self.center).mul_(self.scale)
 
 
 class Work(NamedTuple):
@@ -44,6 +87,10 @@ class Work(NamedTuple):
         Positions that are not candidates, -1 where a row has fewer.
     reference_gradient : bool, default True
         False skips the gradient of the references, for a detached memory bank.
+    unit_queries, unit_references : bool, default False
+        Whether rows are taken at length 1, for cosines. With own references the first counts for both.
+    frame : Frame, optional
+        For an engine that reads the caller's points: how they become points in base-2 units. None: they are.
 
     Examples
     --------
@@ -62,6 +109,9 @@ class Work(NamedTuple):
     targets: tuple[Tensor, Tensor] | None = None  # (n, t), (m, t)
     skip: Tensor | None = None  # (n, e)
     reference_gradient: bool = True
+    unit_queries: bool = False
+    unit_references: bool = False
+    frame: Frame | None = None
 
 
 class Values(NamedTuple):
@@ -82,6 +132,21 @@ class Engine(Protocol):
 
     def recordable(self, work: Work) -> bool:
         """Return whether a CUDA graph can hold this evaluation: nothing is read back to the host.
+
+        Parameters
+        ----------
+        work : Work
+
+        Returns
+        -------
+        bool
+        """
+        ...
+
+    def reads_points(self, work: Work) -> bool:
+        """Return whether the engine reads the caller's points by the frame of the work, and returns gradients of their type.
+
+        Otherwise it gets a float32 or float64 copy of them in base-2 units.
 
         Parameters
         ----------
@@ -139,6 +204,8 @@ class Engine(Protocol):
             span and list: W_ij = -pull_i 2^(s_ij - first_i) for a positive, +pull_i 2^(s_ij - second_i) for a negative
             targets:       W_ij =  pull_i 2^(s_ij - first_i) (cost_ij - second_i)
 
+        With a frame the gradients are those of the caller's points, in their type, but for the factor `frame.scale`.
+
         Parameters
         ----------
         work : Work
@@ -162,6 +229,11 @@ def sizes(work: Work) -> tuple[int, int, int]:
     """n queries, m references, d dimensions."""
     n, d = work.queries.shape
     return n, n if work.references is None else len(work.references), d
+
+
+def kind_of(points: Tensor) -> torch.dtype:
+    """The type that is computed with: float32 for points of 16 bits."""
+    return torch.float64 if points.dtype == torch.float64 else torch.float32
 
 
 COPIES = 8  # of one sample among the references, where their number cannot be read

@@ -203,6 +203,10 @@ class NumbaTiles:
         """See `Engine.recordable`."""
         return False
 
+    def reads_points(self, work: Work) -> bool:
+        """See `Engine.reads_points`."""
+        return False
+
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         if work.queries.dtype != torch.float32:
             return TorchTiles().summaries(work)

@@ -226,6 +226,10 @@ class TorchTiles:
         """See `Engine.recordable`."""
         return False
 
+    def reads_points(self, work: Work) -> bool:
+        """See `Engine.reads_points`."""
+        return False
+
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         if asymmetric(work):
             return self.summaries(as_two_sets(work))

@@ -1,7 +1,7 @@
 """The GPU engine: two fused passes over all pairs in Triton, in O((n + m) d) memory, without host synchronization.
 
 `fast`     16-bit floats scaled to the data's range: tf32's mantissa at twice its rate
-`high`     tf32
+`high`     tf32; above 128 dimensions as `fast`
 `highest`  every operand as the sum of two 16-bit floats (22 bits), three products per product: float32 for most purposes
 
 The passes are in `triton_summaries.py` and `triton_gradients.py`; `triton_prepare.py` prepares what they read.
@@ -20,9 +20,22 @@ from nearkin.kernels import triton_prepare as prepare
 from nearkin.kernels.contract import Engine, Form, Values, Work, sizes
 from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_gradients import gradients_kernel
+from nearkin.kernels.triton_points import finished, framed
 from nearkin.kernels.triton_single_pairs import ENTRIES, PairLists, listed_gradients_kernel, listed_sums_kernel, pair_lists
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
-from nearkin.kernels.triton_tuning import CAST, NARROW, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
+from nearkin.kernels.triton_tuning import (
+    CAST,
+    NARROW,
+    SCHEME_OF,
+    SCHEMES,
+    Pass,
+    Precision,
+    Scheme,
+    Tile,
+    dimensions,
+    scheme_of,
+    tile_of,
+)
 from nearkin.kernels.triton_values import values_by_kernel
 from nearkin.kernels.wide_engine import WideEngine
 
@@ -101,6 +114,11 @@ class TritonEngine:
         other = self._other_engine(work)
         return other is None or other.recordable(work)
 
+    def reads_points(self, work: Work) -> bool:
+        """See `Engine.reads_points`."""
+        other = self._other_engine(work)
+        return other is None or other.reads_points(work)
+
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         """See `Engine.summaries`."""
         if (other := self._other_engine(work)) is not None:
@@ -108,7 +126,7 @@ class TritonEngine:
         work = _tidy(work)
         here = self._setting("summaries", work)
         if here.n == 0 or here.m == 0:
-            none = work.queries.new_full((here.n,), -torch.inf)
+            none = _empty(work.queries, here.n).fill_(-torch.inf)
             return none, torch.zeros_like(none) if here.targets else none.clone()
         ready = _prepared(work, here, None)
         return _summaries(work, here, ready)
@@ -144,7 +162,7 @@ class TritonEngine:
 
     def _setting(self, which: Pass, work: Work) -> _Setting:
         n, m, d = sizes(work)
-        name = self.scheme or SCHEME_OF[self.precision]
+        name = self.scheme or scheme_of(self.precision, d)
         own = work.references is None
         scattered = work.skip is not None and not own and _mode(work) != prepare.LISTED
         tile = self.tiles.get(which) or tile_of(which, name, d, scattered)
@@ -156,13 +174,11 @@ class TritonEngine:
 
 
 def _tidy(work: Work) -> Work:
-    """Float32 and contiguous, without empty lists."""
-    references = None if work.references is None else work.references.float().contiguous()
+    """Contiguous, with targets in float32, without empty lists."""
+    references = None if work.references is None else work.references.contiguous()
     targets = None if work.targets is None else (work.targets[0].float().contiguous(), work.targets[1].float().contiguous())
     span, listed, skip = (None if x is None or x.numel() == 0 else x.contiguous() for x in (work.span, work.listed, work.skip))
-    return work._replace(
-        queries=work.queries.float().contiguous(), references=references, span=span, listed=listed, skip=skip, targets=targets
-    )
+    return work._replace(queries=work.queries.contiguous(), references=references, span=span, listed=listed, skip=skip, targets=targets)
 
 
 def _mode(work: Work) -> int:
@@ -257,17 +273,19 @@ def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
     first, second, pull = summary or (ready.scalars,) * 3
     targets = work.targets or (ready.scalars,) * 2
     span, skip = _positions(work, ready.plan)
+    *frame, centered, unit_queries, unit_references = framed(work)
     constants = {
+        "CENTERED": centered, "UNIT_QUERIES": unit_queries, "UNIT_REFERENCES": unit_references,
         "G": here.group, "D": here.padded, "DC": here.chunk, "T": here.targets, "MODE": here.mode, "OWN": here.own, "GRADIENT": gradient,
         "num_warps": 4 if here.group * here.chunk <= 8192 else 8,
     }  # fmt: skip
     prepare.extent_kernel[(blocks,)](
-        queries, references, pull, *targets, span, extent, ready.plan,
+        queries, references, pull, *targets, span, extent, ready.plan, *frame,
         here.n, here.m, here.d, here.query_blocks, blocks, here.reference_blocks, **constants,
     )  # fmt: skip
     prepare.prepare_kernel[(blocks,)](
         queries, references, *targets, skip, first, second, pull, extent,
-        *ready.queries, *ready.references, ready.table, ready.stats, ready.scalars, ready.plan,
+        *ready.queries, *ready.references, ready.table, ready.stats, ready.scalars, ready.plan, *frame,
         here.n, here.m, here.d, len(ready.queries.bias), len(ready.references.bias), here.query_blocks, blocks, here.reference_blocks,
         _skip_each(work), SQUARED=here.squared, ROUND=here.scheme.rounding, SPLIT=here.scheme.split,
         TURNED=gradient and here.scheme.rounding != CAST, HEIGHT=here.height, **constants,
@@ -310,7 +328,11 @@ def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Su
     row_blocks, tiles = -(-row_count // here.tile.rows), -(-col_count // here.tile.columns)
     parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device, 4 * row_count * here.d)
     pairs = _pair_lists(role, work, here, each, ready.plan)
-    out = _empty(work.queries, parts, row_count, here.d)
+    points, lengths = (work.queries if role != _REFERENCES or work.references is None else work.references), None
+    if work.frame is not None:
+        lengths = work.frame.reference_lengths if role == _REFERENCES else work.frame.query_lengths
+    whole = parts == 1 and lengths is None and here.mode != prepare.LISTED
+    out = _empty(points, parts, row_count, here.d, dtype=points.dtype if whole else torch.float32)
     gradients_kernel[(row_blocks, parts, here.padded // here.chunk)](
         rows.z, rows.bias, rows.y, *columns, ready.table, ready.stats, ready.wide, ready.scalars, ready.plan,
         *_positions(work, ready.plan), pairs.columns, pairs.begins, pairs.most_pairs, *summary, out,
@@ -324,4 +346,4 @@ def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Su
             row_count, here.d, len(rows.bias), len(columns.bias), parts,
             D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, ROLE=role, SQUARED=here.squared, E=ENTRIES, num_warps=1,
         )  # fmt: skip
-    return out[0] if parts == 1 else out.sum(0)
+    return out[0] if whole else finished(out, points, lengths)

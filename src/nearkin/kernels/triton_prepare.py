@@ -1,5 +1,7 @@
 """Prepare what the Triton passes read instead of the caller's tensors: rounded points, their norms, and a plan of the tiles.
 
+The caller's points are read here, of 16 or 32 bits (`triton_points.py`): no copy of them in float32 is ever made.
+
 Two launches. `extent_kernel` finds the largest magnitudes (16-bit floats are used relative to them) and sorts tiles into
 all negative, all positive and mixed; `prepare_kernel` then rounds the points, takes the norms OF THE ROUNDED values (so that
 duplicates stay at distance zero) and marks the tiles with a skipped pair as mixed (for lists, `triton_single_pairs.py` does
@@ -12,6 +14,7 @@ needs a mask.
 import triton
 import triton.language as tl
 
+from nearkin.kernels.triton_points import load_points
 from nearkin.kernels.triton_tuning import CAST, TF32
 
 # How the positives are given.
@@ -63,13 +66,14 @@ def largest(values, count):
 
 
 @triton.jit
-def _largest_point(points, block, count, d, G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr):
+def _largest_point(
+    points, block, count, d, center, lengths, factor,
+    G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr, CENTERED: tl.constexpr, UNIT: tl.constexpr,
+):  # fmt: skip
     rows = block * G + tl.arange(0, G)
     top = tl.zeros([G], tl.float32)
     for chunk in range(0, D, DC):
-        columns = chunk + tl.arange(0, DC)
-        inside = (rows < count)[:, None] & (columns < d)[None, :]
-        x = tl.load(points + rows.to(tl.int64)[:, None] * d + columns[None, :], mask=inside, other=0.0)
+        x = load_points(points, rows, chunk + tl.arange(0, DC), count, d, center, lengths, factor, CENTERED, UNIT)
         top = tl.maximum(top, tl.max(tl.abs(x), 1))
     return tl.max(top, 0)
 
@@ -124,13 +128,16 @@ def _not_classes(span, block, n, G: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "m", "query_blocks", "blocks", "width"])
 def extent_kernel(
-    queries, references, pull, query_targets, reference_targets, span, extent, plan, n, m, d, query_blocks, blocks, width,
+    queries, references, pull, query_targets, reference_targets, span, extent, plan, center, query_lengths, reference_lengths, factor,
+    n, m, d, query_blocks, blocks, width,
     G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr, T: tl.constexpr, MODE: tl.constexpr, OWN: tl.constexpr, GRADIENT: tl.constexpr,
+    CENTERED: tl.constexpr, UNIT_QUERIES: tl.constexpr, UNIT_REFERENCES: tl.constexpr,
 ):  # fmt: skip
     """Launch 1, one program per block of either side."""
     pid = tl.program_id(0)
     if pid < query_blocks:
-        tl.store(extent + pid, _largest_point(queries, pid, n, d, G, D, DC))
+        top = _largest_point(queries, pid, n, d, center, query_lengths, factor, G, D, DC, CENTERED, UNIT_QUERIES)
+        tl.store(extent + pid, top)
         if GRADIENT:
             rows = pid * G + tl.arange(0, G)
             tl.store(extent + blocks + pid, tl.max(tl.abs(tl.load(pull + rows, mask=rows < n, other=0.0)), 0))
@@ -141,15 +148,16 @@ def extent_kernel(
         _plan_row(span, plan, pid, n, m, width, G, MODE)
     else:
         block = pid - query_blocks
-        tl.store(extent + pid, _largest_point(references, block, m, d, G, D, DC))
+        top = _largest_point(references, block, m, d, center, reference_lengths, factor, G, D, DC, CENTERED, UNIT_REFERENCES)
+        tl.store(extent + pid, top)
         if MODE == _TARGETS:
             tl.store(extent + 2 * blocks + pid, _largest_target(reference_targets, reference_targets, block, m, G, T))
 
 
 @triton.jit
 def _round_block(
-    points, z, zt, bias, block, count, padded, d, scale,
-    G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr,
+    points, z, zt, bias, block, count, padded, d, scale, center, lengths, factor,
+    G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr, CENTERED: tl.constexpr, UNIT: tl.constexpr,
     SQUARED: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """Rounded points, once more transposed for tf32 (whose second operand must lie along the sum), and their norms."""
@@ -158,8 +166,7 @@ def _round_block(
     plane = padded.to(tl.int64) * D
     for chunk in range(0, D, DC):
         columns = chunk + tl.arange(0, DC)
-        inside = (rows < count)[:, None] & (columns < d)[None, :]
-        x = scale * tl.load(points + rows.to(tl.int64)[:, None] * d + columns[None, :], mask=inside, other=0.0)
+        x = scale * load_points(points, rows, columns, count, d, center, lengths, factor, CENTERED, UNIT)
         at = rows.to(tl.int64)[:, None] * D + columns[None, :]
         if ROUND == _CAST:
             high = x.to(z.dtype.element_ty)
@@ -266,8 +273,10 @@ def _table_block(
 def prepare_kernel(
     queries, references, query_targets, reference_targets, skip, first, second, pull, extent,
     query_z, query_zt, query_bias, query_y, reference_z, reference_zt, reference_bias, reference_y, table, stats, scalars, plan,
+    center, query_lengths, reference_lengths, factor,
     n, m, d, query_padded, reference_padded, query_blocks, blocks, width, skip_each,
     G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr, T: tl.constexpr, MODE: tl.constexpr, OWN: tl.constexpr, GRADIENT: tl.constexpr,
+    CENTERED: tl.constexpr, UNIT_QUERIES: tl.constexpr, UNIT_REFERENCES: tl.constexpr,
     SQUARED: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, TURNED: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """Launch 2, one program per block of either side."""
@@ -294,8 +303,9 @@ def prepare_kernel(
         tl.store(scalars + 4, 1.0 / target_scale / target_scale)
     if pid < query_blocks:
         norm = _round_block(
-            queries, query_z, query_zt, query_bias, pid, n, query_padded, d, query_scale, G, D, DC, SQUARED, ROUND, SPLIT, TURNED
-        )
+            queries, query_z, query_zt, query_bias, pid, n, query_padded, d, query_scale, center, query_lengths, factor,
+            G, D, DC, CENTERED, UNIT_QUERIES, SQUARED, ROUND, SPLIT, TURNED,
+        )  # fmt: skip
         if MODE == _TARGETS:
             _scale_targets(query_targets, reference_targets, query_y, pid, n, query_padded, target_scale, G, T)
         if MODE != _LISTED:
@@ -306,8 +316,8 @@ def prepare_kernel(
     else:
         block = pid - query_blocks
         _round_block(
-            references, reference_z, reference_zt, reference_bias, block, m, reference_padded, d, reference_scale,
-            G, D, DC, SQUARED, ROUND, SPLIT, TURNED,
+            references, reference_z, reference_zt, reference_bias, block, m, reference_padded, d, reference_scale, center,
+            reference_lengths, factor, G, D, DC, CENTERED, UNIT_REFERENCES, SQUARED, ROUND, SPLIT, TURNED,
         )  # fmt: skip
         if MODE == _TARGETS:
             _scale_targets(reference_targets, reference_targets, reference_y, block, m, reference_padded, target_scale, G, T)

@@ -13,7 +13,7 @@ few columns. Tiles write partial results, which are added in a fixed order, so t
 import triton
 import triton.language as tl
 
-from nearkin.kernels.triton_prepare import _LISTED, _SPAN, _TARGETS
+from nearkin.kernels.triton_prepare import _LISTED, _SPAN, _TARGETS, _mark, _plan_row
 
 _LOWEST = tl.constexpr(-3.0e38)
 _MIXED = tl.constexpr(2)
@@ -23,26 +23,6 @@ _MIXED = tl.constexpr(2)
 def _entry(positions, each, e, queries, n):
     """Entry e of the lists of these queries; -1 where there is none."""
     return tl.load(positions + queries.to(tl.int64) * each + e, mask=queries < n, other=-1)
-
-
-@triton.jit
-def _purity(span, listed, skip, queries, begin, end, n, listed_each, skip_each, MODE: tl.constexpr):
-    """0 if all pairs of these queries with the positions begin .. end - 1 are negative candidates, 1 if positive, 2 if mixed."""
-    special = tl.zeros_like(queries)
-    for e in range(skip_each):
-        at = _entry(skip, skip_each, e, queries, n)
-        special = tl.where((at >= begin) & (at < end), 1, special)
-    if MODE == _LISTED:
-        for e in range(listed_each):
-            at = _entry(listed, listed_each, e, queries, n)
-            special = tl.where((at >= begin) & (at < end), 1, special)
-    kind = tl.max(special, 0) * _MIXED
-    if MODE == _SPAN:
-        low, high = _entry(span, 2, 0, queries, n), _entry(span, 2, 1, queries, n)
-        outside = tl.min(((high <= begin) | (low >= end)).to(tl.int32), 0)
-        within = tl.min(((low <= begin) & (high >= end)).to(tl.int32), 0)
-        kind = tl.maximum(kind, tl.where(outside == 1, 0, tl.where(within == 1, 1, _MIXED)))
-    return kind
 
 
 @triton.jit
@@ -80,19 +60,28 @@ def _costs(row_y, col_y, rows, columns, n, m, BM: tl.constexpr, BN: tl.constexpr
     return cost
 
 
+@triton.jit(do_not_specialize=["n", "m", "width"])
+def plan_kernel(span, plan, n, m, width, G: tl.constexpr, MODE: tl.constexpr):
+    """Sort the tiles of one block of queries into those of negatives, 0, of positives, 1, and mixed ones, 2."""
+    _plan_row(span, plan, tl.program_id(0), n, m, width, G, MODE)
+
+
+@triton.jit(do_not_specialize=["n", "each", "width"])
+def mark_kernel(positions, plan, n, each, width, G: tl.constexpr, OWN: tl.constexpr):
+    """Tiles with a skipped or listed pair are mixed."""
+    _mark(positions, plan, tl.program_id(0), n, each, width, G, OWN)
+
+
 @triton.jit
-def _tile_kind(
-    span, listed, skip, r0, c0, top, left, height, width, n, listed_each, skip_each, both,
-    MODE: tl.constexpr, OWN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-):  # fmt: skip
-    """The purity of a whole tile, for `both` directions where the queries are their own references; mixed at the edges of a block."""
-    rows, columns = top + r0 + tl.arange(0, BM), left + c0 + tl.arange(0, BN)
-    kind = _purity(span, listed, skip, rows, left + c0, left + c0 + BN, n, listed_each, skip_each, MODE)
+def _tile_kind(plan, row0, col0, plan_width, both, whole, G: tl.constexpr, OWN: tl.constexpr):
+    """The kind of a tile, for `both` directions where the queries are their own references; mixed if it is not `whole`."""
+    i, j = row0 // G, col0 // G
+    kind = tl.load(plan + i.to(tl.int64) * plan_width + j).to(tl.int32)
     if OWN:
         if both:
-            back = _purity(span, listed, skip, columns, top + r0, top + r0 + BM, n, listed_each, skip_each, MODE)
+            back = tl.load(plan + j.to(tl.int64) * plan_width + i).to(tl.int32)
             kind = tl.where(back == kind, kind, _MIXED)
-    return tl.where((r0 + BM > height) | (c0 + BN > width), _MIXED, kind)
+    return tl.where(whole, kind, _MIXED)
 
 
 @triton.jit
@@ -139,16 +128,17 @@ def _store_columns(out, where, there, plane, u, cost, candidate, positive, MODE:
             tl.store(out + (2 * kind + 1) * plane + where, tl.sum(e, 0), mask=there)
 
 
-@triton.jit(do_not_specialize=["top", "left", "height", "width", "bottom", "listed_each", "skip_each"])
+@triton.jit(do_not_specialize=["top", "left", "height", "width", "bottom", "listed_each", "skip_each", "plan_width"])
 def sums_kernel(
-    products, row_bias, col_bias, per_dot, row_y, col_y, span, listed, skip, row_parts, col_parts,
-    top, left, height, width, bottom, stride, n, m, listed_each, skip_each,
-    BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, T: tl.constexpr, MODE: tl.constexpr, OWN: tl.constexpr,
+    products, row_bias, col_bias, per_dot, row_y, col_y, span, listed, skip, plan, row_parts, col_parts,
+    top, left, height, width, bottom, stride, n, m, listed_each, skip_each, plan_width,
+    BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr, MODE: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
     """Partial log-sums of one tile: (4, column tiles, height) for its rows, (4, row tiles, width) for its columns."""
     r0, c0 = tl.program_id(0) * BM, tl.program_id(1) * BN
     both = left + c0 >= bottom  # below, the square on the diagonal holds both directions of every pair
-    kind = _tile_kind(span, listed, skip, r0, c0, top, left, height, width, n, listed_each, skip_each, both, MODE, OWN, BM, BN)
+    whole = (r0 + BM <= height) & (c0 + BN <= width)
+    kind = _tile_kind(plan, top + r0, left + c0, plan_width, both, whole, G, OWN)
     r = r0 + tl.arange(0, BM)
     rows = tl.where(r < height, top + r, n)
     mine = tl.load(row_bias + rows, mask=r < height, other=0.0)
@@ -191,28 +181,34 @@ def sums_kernel(
         tl.store(row_parts + 3 * row_plane + at_rows, total_other, mask=r < height)
 
 
+@triton.jit
+def _grown_by(top, total, tops, sums):
+    """Running sums of powers in float64 under their largest exponent, with some more of (parts, queries) added."""
+    new = tl.maximum(top, tl.max(tops, 0))
+    shift = tl.exp2(tops - new[None, :])
+    return new, total * tl.exp2(top - new) + tl.sum((sums * shift).to(tl.float64), 0), shift
+
+
 @triton.jit(do_not_specialize=["start", "count", "parts", "offset"])
-def join_kernel(partial, first, second, start, offset, count, length, parts, BLOCK: tl.constexpr, MODE: tl.constexpr):
+def join_kernel(partial, first, second, start, offset, count, length, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr, MODE: tl.constexpr):
     """Add `parts` partial sums (4, parts, length) of `count` queries, from column `offset` on, to the running summaries in float64."""
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = x < count
     plane = parts * length
     top, other = tl.full([BLOCK], _LOWEST, tl.float32), tl.full([BLOCK], _LOWEST, tl.float32)
-    for part in range(parts):
-        at = partial + part * length + offset + x
-        top = tl.maximum(top, tl.load(at, mask=there, other=_LOWEST))
-        if MODE != _TARGETS:
-            other = tl.maximum(other, tl.load(at + 2 * plane, mask=there, other=_LOWEST))
     total, rest = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
-    for part in range(parts):
-        at = partial + part * length + offset + x
-        shift = tl.exp2(tl.load(at, mask=there, other=_LOWEST) - top)
-        total += tl.load(at + plane, mask=there, other=0.0) * shift
+    for begin in range(0, parts, PARTS):
+        part = begin + tl.arange(0, PARTS)
+        inside = (part < parts)[:, None] & there[None, :]
+        at = partial + part[:, None] * length + offset + x[None, :]
+        before = top
+        sums = tl.load(at + plane, mask=inside, other=0.0)
+        top, total, shift = _grown_by(top, total, tl.load(at, mask=inside, other=_LOWEST), sums)
+        sums = tl.load(at + 3 * plane, mask=inside, other=0.0)
         if MODE == _TARGETS:
-            rest += tl.load(at + 3 * plane, mask=there, other=0.0) * shift
+            rest = rest * tl.exp2(before - top) + tl.sum((sums * shift).to(tl.float64), 0)
         else:
-            shift = tl.exp2(tl.load(at + 2 * plane, mask=there, other=_LOWEST) - other)
-            rest += tl.load(at + 3 * plane, mask=there, other=0.0) * shift
+            other, rest, shift = _grown_by(other, rest, tl.load(at + 2 * plane, mask=inside, other=_LOWEST), sums)
     x += start
     a, b = tl.load(first + x, mask=there, other=0.0), tl.load(second + x, mask=there, other=0.0)
     found = tl.where(total == 0, float("-inf"), top + tl.log2(total))  # nan stays nan: broken embeddings must show in the loss
@@ -224,6 +220,19 @@ def join_kernel(partial, first, second, start, offset, count, length, parts, BLO
         b = _log_add(b, tl.where(rest == 0, float("-inf"), other + tl.log2(rest)))
     tl.store(first + x, joined, mask=there)
     tl.store(second + x, b, mask=there)
+
+
+@triton.jit(do_not_specialize=["start", "count", "parts", "offset"])
+def add_kernel(partial, sums, start, offset, count, length, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr):
+    """Add `parts` partial sums (parts, length) of `count` points, from column `offset` on, to their sums."""
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for begin in range(0, parts, PARTS):
+        part = begin + tl.arange(0, PARTS)
+        inside = (part < parts)[:, None] & (x < count)[None, :]
+        total += tl.sum(tl.load(partial + part[:, None] * length + offset + x[None, :], mask=inside, other=0.0), 0)
+    at = sums + start + x
+    tl.store(at, tl.load(at, mask=x < count, other=0.0) + total, mask=x < count)
 
 
 @triton.jit
@@ -286,16 +295,17 @@ def _store_weights(weights, at, there, low_plane, w, SPLIT: tl.constexpr):
     return written
 
 
-@triton.jit(do_not_specialize=["top", "left", "height", "width", "bottom", "listed_each", "skip_each"])
+@triton.jit(do_not_specialize=["top", "left", "height", "width", "bottom", "listed_each", "skip_each", "plan_width"])
 def weights_kernel(
-    products, row_bias, col_bias, per_dot, row_y, col_y, span, listed, skip, first, second, pull, size, weights, row_parts, col_parts,
-    top, left, height, width, bottom, stride, n, m, listed_each, skip_each,
-    BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, T: tl.constexpr, MODE: tl.constexpr, OWN: tl.constexpr,
+    products, row_bias, col_bias, per_dot, row_y, col_y, span, listed, skip, plan, first, second, pull, size, weights, row_parts, col_parts,
+    top, left, height, width, bottom, stride, n, m, listed_each, skip_each, plan_width,
+    BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr, MODE: tl.constexpr, OWN: tl.constexpr,
     SQUARED: tl.constexpr, SPLIT: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """W_ij, or W_ij + W_ji where OWN, of one tile, times `size`, as one or two 16-bit floats; and its sums by row and by column."""
     r0, c0 = tl.program_id(0) * BM, tl.program_id(1) * BN
-    kind = _tile_kind(span, listed, skip, r0, c0, top, left, height, width, n, listed_each, skip_each, True, MODE, OWN, BM, BN)
+    whole = (r0 + BM <= height) & (c0 + BN <= width)
+    kind = _tile_kind(plan, top + r0, left + c0, plan_width, True, whole, G, OWN)
     r = r0 + tl.arange(0, BM)
     rows = tl.where(r < height, top + r, n)
     mine = tl.load(row_bias + rows, mask=r < height, other=0.0)

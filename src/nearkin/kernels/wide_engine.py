@@ -1,7 +1,7 @@
 """The GPU engine for wide embeddings: products of blocks by the matrix library, everything between them in one pass each.
 
-The fused kernels of `triton_engine.py` hold a row of points in registers; above 128 dimensions (256 at 16 bits) their gradient has to
-compute all affinities again for each chunk of dimensions, and its cost grows with the square of d. Here it grows with d:
+The fused kernels of `triton_engine.py` hold a row of points in registers; above 128 dimensions (256 with 16-bit operands) their gradient
+has to compute all affinities again for each chunk of dimensions, and its cost grows with the square of d. Here it grows with d:
 
 * blocks of at most `block_bytes` hold the products of some queries and some references, from one library product of split operands:
   [low, high, high] by [high, low, high], 16-bit floats in, float32 out (`fast` and `high`: high by high);
@@ -9,7 +9,8 @@ compute all affinities again for each chunk of dimensions, and its cost grows wi
 * library products of the weights and the points add up to the gradient.
 
 Where the queries are their own references only the blocks on and above the diagonal are computed, and each serves both directions.
-Points are scaled by powers of two first, so that the low halves are not subnormal, and nothing is read back to the host.
+The caller's points, of 16 or 32 bits, are read once for the operands and once for their largest coordinate: they are scaled by powers of
+two, so that the low halves are not subnormal. Nothing is read back to the host.
 """
 
 import math
@@ -23,33 +24,52 @@ from nearkin.compose.validation import check_choice, check_whole
 from nearkin.kernels import triton_prepare as prepare
 from nearkin.kernels.contract import Form, Values, Work, sizes
 from nearkin.kernels.layout import as_two_sets
+from nearkin.kernels.triton_points import CHUNK, ROWS, Framed, framed
 from nearkin.kernels.triton_tuning import SCHEME_OF, Precision
 from nearkin.kernels.triton_values import values_by_kernel
-from nearkin.kernels.triton_wide import join_kernel, sums_kernel, weights_kernel
+from nearkin.kernels.triton_wide import add_kernel, join_kernel, mark_kernel, plan_kernel, sums_kernel, weights_kernel
+from nearkin.kernels.triton_wide_points import operands_kernel, slopes_kernel, tops_kernel
 
 BLOCK_BYTES = 512 << 20
 _PAIR_BYTES = 8  # a float32 product and two 16-bit weights
 _TALL = 4096  # rows of a block, where there are as many
 _ROWS, _COLUMNS, _SLIVER, _WARPS = 32, 128, 16, 4  # of a tile of the elementwise passes, and of its slivers
-_JOINED = 32  # queries of one program that joins partial sums
+_JOINED, _PARTS = 32, 32  # queries of one program that joins partial sums, and how many of them at a time
 _WHOLE = 8  # sizes of 16-bit operands that the matrix units read at full speed
 _NO_PULL = 3e38
-_EXPONENT = 13  # of the largest coordinate and the largest weight; fp16 ends at 2^16
+_EXPONENT = 13  # of the largest weight; fp16 ends at 2^16
 
 
 class _Side(NamedTuple):
     """One set of points as the products read it, padded with zeros to whole multiples of `_WHOLE`."""
 
-    wide: Tensor  # (n, 3 d) or (n, d): the operand of the affinities
-    high: Tensor  # (n, d) 16-bit
-    low: Tensor | None  # (n, d) 16-bit: what the rounding left
+    points: Tensor  # (n, d) the caller's
+    lengths: Tensor | None  # (n,) that its rows were divided by
+    operands: Tensor  # (n, 4 d) [high, low, high, high] or (n, d) [high], 16-bit; low is what the rounding left
     scale: Tensor  # () the power of two that the points were multiplied by
     bias: Tensor  # (n,) square lengths of the rounded points, or 0
+    padded: int  # dimensions
 
-    def rounded(self) -> Tensor:
-        """(n, d) float32, in base-2 units again."""
-        points = self.high.float() if self.low is None else self.high.float().add_(self.low)
-        return points.div_(self.scale)
+    @property
+    def split(self) -> bool:
+        """Whether there is a low half."""
+        return self.operands.shape[1] > self.padded
+
+    def part(self, index: int) -> Tensor:
+        """(n, d) the high half, 0, or the low one, 1."""
+        return self.operands[:, index * self.padded : (index + 1) * self.padded]
+
+    def across(self) -> Tensor:
+        """The operand of rows, [low, high, high]; that of columns, [high, low, high], are the first three parts.
+
+        The product of both has every term but low by low. The small terms come first: the matrix units cut off what is below the last
+        digit of a running sum.
+        """
+        return self.operands[:, self.padded :] if self.split else self.operands
+
+    def down(self) -> Tensor:
+        """The operand of columns."""
+        return self.operands[:, : 3 * self.padded]
 
 
 class _Block(NamedTuple):
@@ -74,10 +94,11 @@ class _Ready(NamedTuple):
     columns: _Side
     per_dot: Tensor  # () the affinity of one unit of a product
     blocks: list[_Block]
+    plan: Tensor  # (n, m) in tiles: 0 for negatives, 1 for positives, 2 for mixed ones
 
     def products(self, block: _Block) -> Tensor:
         """(rows, columns) of a block; the columns are padded."""
-        return _product(self.rows.wide[block.top : block.bottom], self.columns.wide[block.left : _whole(block.right)].T)
+        return _product(self.rows.across()[block.top : block.bottom], self.columns.down()[block.left : _whole(block.right)].T)
 
     def launch(self, kernel: Any, block: _Block, products: Tensor, between: tuple[Tensor, ...], **constants: Any) -> None:
         """Run an elementwise kernel over the tiles of a block; `between` are its own arguments."""
@@ -86,9 +107,10 @@ class _Ready(NamedTuple):
         span, listed, skip = (none if x is None else x for x in (work.span, work.listed, work.skip))
         listed_each, skip_each = (0 if x is None else x.shape[1] for x in (work.listed, work.skip))
         kernel[(-(-height // _ROWS), -(-width // _COLUMNS))](
-            products, self.rows.bias, self.columns.bias, self.per_dot, *(targets or (none, none)), span, listed, skip, *between,
+            products, self.rows.bias, self.columns.bias, self.per_dot, *(targets or (none, none)), span, listed, skip, self.plan, *between,
             block.top, block.left, height, width, block.bottom, products.stride(0), self.n, self.m, listed_each, skip_each,
-            BM=_ROWS, BN=_COLUMNS, BS=_SLIVER, T=0 if targets is None else targets[0].shape[1], MODE=_mode(work), OWN=self.own,
+            self.plan.shape[1], BM=_ROWS, BN=_COLUMNS, BS=_SLIVER, G=_COLUMNS, T=0 if targets is None else targets[0].shape[1],
+            MODE=_mode(work), OWN=self.own,
             num_warps=_WARPS, **constants,
         )  # fmt: skip
 
@@ -101,24 +123,33 @@ class _Gathered(NamedTuple):
 
     @staticmethod
     def zeros(side: _Side, n: int) -> "_Gathered":
-        return _Gathered(torch.zeros_like(side.high, dtype=torch.float32), side.bias.new_zeros(n))
+        return _Gathered(side.bias.new_zeros(len(side.operands), side.padded), side.bias.new_zeros(n))
 
-    def add(self, where: slice, weights: Tensor, others: _Side, there: slice, parts: Tensor | None) -> None:
+    def add(self, where: slice, weights: Tensor, others: _Side, there: slice) -> None:
         """Weights (1 or 2, rows, columns) of the rows `where` and the other side's points `there`."""
-        end = slice(where.start, where.start + weights.shape[1])
-        self.push[end] += _product(weights[0], others.high[there])
-        if others.low is not None:
-            self.push[end] += _product(weights[1], others.high[there])
-            self.push[end] += _product(weights[0], others.low[there])
-        if parts is not None:
-            self.sums[where] += parts.sum(0)
+        push = self.push[where.start : where.start + weights.shape[1]]
+        _add_product(push, weights[0], others.part(0)[there])
+        if others.split:
+            _add_product(push, weights[1], others.part(0)[there])
+            _add_product(push, weights[0], others.part(1)[there])
 
-    def gradient(self, mine: _Side, others: _Side, size: Tensor, here: _Ready) -> Tensor:
-        """2 (W Z - rowsum(W) z) for squared distances, W Z for inner products."""
-        push = self.push[: len(self.sums), : here.d] / (others.scale * size)
-        if not here.work.squared:
-            return push
-        return push.sub_(mine.rounded()[: len(self.sums), : here.d].mul_((self.sums / size)[:, None])).mul_(2)
+    def add_sums(self, parts: Tensor, start: int, skipped: int) -> None:
+        """Partial sums (parts, length) of weights, but for the first `skipped`, of the points from `start` on."""
+        count, length = parts.shape
+        add_kernel[(-(-(length - skipped) // _JOINED),)](
+            parts, self.sums, start + skipped, skipped, length - skipped, length, count, BLOCK=_JOINED, PARTS=_PARTS
+        )
+
+    def gradient(self, mine: _Side, others: _Side, size: Tensor, squared: bool) -> Tensor:
+        """(n, d) in the caller's type."""
+        n, d = mine.points.shape
+        out = torch.empty_like(mine.points, memory_format=torch.contiguous_format)
+        slopes_kernel[(-(-n // ROWS),)](
+            self.push, self.sums, mine.operands, mine.scale, others.scale, size, mine.points,
+            mine.bias if mine.lengths is None else mine.lengths, out, n, d, mine.padded,
+            BM=ROWS, DC=CHUNK, UNIT=mine.lengths is not None, SPLIT=mine.split, SQUARED=squared,
+        )  # fmt: skip
+        return out
 
 
 @dataclass(frozen=True)
@@ -142,6 +173,10 @@ class WideEngine:
 
     def recordable(self, work: Work) -> bool:
         """See `Engine.recordable`."""
+        return True
+
+    def reads_points(self, work: Work) -> bool:
+        """See `Engine.reads_points`."""
         return True
 
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
@@ -170,22 +205,27 @@ class WideEngine:
         theirs = mine if here.own else _Gathered.zeros(here.columns, here.m)
         for block in here.blocks:
             self._add_weights(here, block, summary, size, mine, theirs)
-        to_queries = mine.gradient(here.rows, here.columns, size, here)
+        squared = here.work.squared
         if here.own or not here.work.reference_gradient:
-            return to_queries, None
-        to_references = theirs.gradient(here.columns, here.rows, size, here)
-        return (to_queries + to_references, None) if work.references is None else (to_queries, to_references)
+            return mine.gradient(here.rows, here.columns, size, squared), None
+        if work.references is None:  # the same points in both roles
+            mine.push.add_(theirs.push)
+            mine.sums.add_(theirs.sums)
+            return mine.gradient(here.rows, here.columns, size, squared), None
+        return mine.gradient(here.rows, here.columns, size, squared), theirs.gradient(here.columns, here.rows, size, squared)
 
     def _ready(self, work: Work) -> _Ready:
         """Lists are not mutual, so that own points with lists are taken as two sets."""
         work = _tidy(as_two_sets(work) if work.references is None and work.listed is not None else work)
         n, m, d = sizes(work)
         own, split = work.references is None, self.precision == "highest"
-        rows = _side(work.queries, split, work.squared)
-        columns = rows if work.references is None else _side(work.references, split, work.squared)
-        columns = columns._replace(wide=_side_by_side(columns, turned=True))
+        frame = framed(work)
+        rows = _side(work.queries, frame, frame.query_lengths if frame.unit_queries else None, split, work.squared)
+        columns = rows
+        if work.references is not None and work.references is not work.queries:
+            columns = _side(work.references, frame, frame.reference_lengths if frame.unit_references else None, split, work.squared)
         per_dot = (2.0 if work.squared else 1.0) / (rows.scale * columns.scale)
-        return _Ready(work, n, m, d, own, split, rows, columns, per_dot, _blocks(n, m, own, self.block_bytes))
+        return _Ready(work, n, m, d, own, split, rows, columns, per_dot, _blocks(n, m, own, self.block_bytes), _plan(work, n, m))
 
     def _add_sums(self, here: _Ready, block: _Block, first: Tensor, second: Tensor) -> None:
         """Add a block to the running summaries of its rows and, where the queries are their own references, of its columns."""
@@ -208,7 +248,7 @@ class WideEngine:
         height, width, skipped = block.bottom - block.top, block.right - block.left, _on_diagonal(here, block)
         down, over = -(-height // _ROWS), -(-width // _COLUMNS)
         turned = (here.own or here.work.reference_gradient) and skipped < width
-        weights = torch.empty(1 + here.split, *products.shape, dtype=here.rows.high.dtype, device=products.device)
+        weights = torch.empty(1 + here.split, *products.shape, dtype=torch.float16, device=products.device)
         row_parts = here.rows.bias.new_empty(over, height)
         col_parts = here.rows.bias.new_empty(down, width) if turned else row_parts
         here.launch(
@@ -216,13 +256,14 @@ class WideEngine:
             SQUARED=here.work.squared, SPLIT=here.split, TURNED=turned,
         )  # fmt: skip
         del products
-        squared, beyond = here.work.squared, slice(block.left + skipped, block.right)
-        mine.add(
-            slice(block.top, block.bottom), weights, here.columns, slice(block.left, _whole(block.right)), row_parts if squared else None
-        )
+        mine.add(slice(block.top, block.bottom), weights, here.columns, slice(block.left, _whole(block.right)))
+        if here.work.squared:
+            mine.add_sums(row_parts, block.top, 0)
         if turned:
-            across = weights[:, :, skipped:].transpose(1, 2)
-            theirs.add(beyond, across, here.rows, slice(block.top, block.bottom), col_parts[:, skipped:] if squared else None)
+            beyond, across = slice(block.left + skipped, block.right), weights[:, :, skipped:].transpose(1, 2)
+            theirs.add(beyond, across, here.rows, slice(block.top, block.bottom))
+            if here.work.squared:
+                theirs.add_sums(col_parts, block.left, skipped)
 
 
 def _whole(n: int) -> int:
@@ -241,6 +282,17 @@ def _blocks(n: int, m: int, own: bool, block_bytes: int) -> list[_Block]:
     ]
 
 
+def _plan(work: Work, n: int, m: int) -> Tensor:
+    """(n, m) in tiles: which hold positives only or negatives only, and no skipped or listed pair."""
+    high, wide = -(-n // _COLUMNS), -(-m // _COLUMNS)
+    plan = torch.empty(high, wide, dtype=torch.uint8, device=work.queries.device)
+    plan_kernel[(high,)](plan if work.span is None else work.span, plan, n, m, wide, G=_COLUMNS, MODE=_mode(work))
+    for positions in (work.skip, work.listed):
+        if positions is not None:
+            mark_kernel[(high,)](positions, plan, n, positions.shape[1], wide, G=_COLUMNS, OWN=work.references is None)
+    return plan
+
+
 def _on_diagonal(here: _Ready, block: _Block) -> int:
     """The columns of a block that are its rows, too: as ordered pairs they serve both directions already."""
     return max(0, block.bottom - block.left) if here.own else 0
@@ -256,28 +308,24 @@ def _power_of_two(largest: Tensor) -> Tensor:
     return torch.where(largest > 0, torch.exp2((_EXPONENT - torch.floor(torch.log2(largest))).clamp(-60, 60)), 1.0)
 
 
-def _side(points: Tensor, split: bool, squared: bool) -> _Side:
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a float32 product of 16-bit operands."""
+    if a.is_cuda:
+        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+    else:
+        total.addmm_(a.float(), b.float())
+
+
+def _side(points: Tensor, frame: Framed, lengths: Tensor | None, split: bool, squared: bool) -> _Side:
     n, d = points.shape
-    scale = _power_of_two(points.abs().amax())
-    scaled = torch.nn.functional.pad(points * scale, (0, _whole(d) - d, 0, _whole(n) - n))
-    high = scaled.half()
-    low = (scaled - high).half() if split else None
-    bias = points.new_zeros(n)
-    if squared:  # of the rounded points, and without the product of the low halves, as the affinities are: copies stay at distance 0
-        lengths = high[:n].double().square() if low is None else high[:n].double() * (high[:n].double() + 2 * low[:n].double())
-        bias = (lengths.sum(1) / scale.double().square()).float()
-    side = _Side(high, high, low, scale, bias)
-    return side._replace(wide=_side_by_side(side, turned=False))
-
-
-def _side_by_side(side: _Side, turned: bool) -> Tensor:
-    """[low, high, high], or turned [high, low, high]: the product of both has every term but low by low.
-
-    The small terms come first: the matrix units cut off what is below the last digit of a running sum.
-    """
-    if side.low is None:
-        return side.high
-    return torch.cat([side.high, side.low, side.high] if turned else [side.low, side.high, side.high], 1)
+    padded, blocks = _whole(d), -(-n // ROWS)
+    operands = torch.empty(_whole(n), padded * (4 if split else 1), dtype=torch.float16, device=points.device)
+    tops, bias, scale = (torch.empty(shape, device=points.device, dtype=torch.float32) for shape in ((blocks,), (n,), ()))
+    read = points, frame.center, tops if lengths is None else lengths, frame.factor, tops
+    constants: dict[str, Any] = {"BM": ROWS, "DC": CHUNK, "CENTERED": frame.centered, "UNIT": lengths is not None}
+    tops_kernel[(blocks,)](*read, n, d, **constants)
+    operands_kernel[(blocks,)](*read, operands, bias, scale, n, len(operands), d, padded, blocks, SPLIT=split, SQUARED=squared, **constants)
+    return _Side(points, lengths, operands, scale, bias, padded)
 
 
 def _two_floats(x: Tensor) -> Tensor:
@@ -299,20 +347,21 @@ def _join(parts: Tensor, first: Tensor, second: Tensor, start: int, skipped: int
     """Add partial sums (4, parts, length), but for the first `skipped` queries, to the summaries of the queries from `start` on."""
     _, count, length = parts.shape
     join_kernel[(-(-(length - skipped) // _JOINED),)](
-        parts, first, second, start + skipped, skipped, length - skipped, length, count, BLOCK=_JOINED, MODE=_mode(work), num_warps=1
+        parts, first, second, start + skipped, skipped, length - skipped, length, count, BLOCK=_JOINED, PARTS=_PARTS, MODE=_mode(work)
     )
 
 
 def _tidy(work: Work) -> Work:
-    """Float32 points and targets, positions of 32 bits, no empty lists."""
+    """Contiguous points, targets in float32, positions of 32 bits, no empty lists."""
 
     def whole(x: Tensor | None) -> Tensor | None:
         return None if x is None or x.numel() == 0 else x.to(torch.int32).contiguous()
 
     targets = None if work.targets is None else (work.targets[0].float().contiguous(), work.targets[1].float().contiguous())
-    references = None if work.references is None else work.references.float()
+    queries = work.queries.contiguous()
+    references = queries if work.references is work.queries else None if work.references is None else work.references.contiguous()
     return work._replace(
-        queries=work.queries.float(), references=references, span=whole(work.span), listed=whole(work.listed), skip=whole(work.skip),
+        queries=queries, references=references, span=whole(work.span), listed=whole(work.listed), skip=whole(work.skip),
         targets=targets,
     )  # fmt: skip
 

@@ -41,10 +41,17 @@ def file_digests(paths: Sequence[str]) -> list[bytes]:
         return list(pool.map(_file_digest, paths))
 
 
+def has_contents(data: Dataset) -> bool:
+    """Whether the points are images or texts of which every one is at hand, so that its features can be kept by its content."""
+    return isinstance(data.inputs, Files | Texts) or (data.kind == "images" and isinstance(data.inputs, Tensor))
+
+
 def content_digests(data: Dataset) -> list[bytes]:
-    """A hash of the content of every image file or text."""
+    """A hash of the content of every image or text."""
     if isinstance(data.inputs, Texts):
         return data.inputs.digests()
+    if isinstance(data.inputs, Tensor):
+        return [hashlib.blake2b(image.numpy(), digest_size=DIGEST).digest() for image in data.inputs.contiguous()]
     assert isinstance(data.inputs, Files)
     return file_digests(data.inputs.paths)
 

@@ -110,8 +110,10 @@ def convert_weights(path: str | Path) -> Path:
         raise ValueError(f"weights {str(path)!r}: {target} is older, and not known to be made from it; remove one of the two files")
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except pickle.UnpicklingError as error:
         raise ValueError(f"weights {str(path)!r} holds more than tensors, or is damaged; ask its author for safetensors") from error
+    except Exception as error:  # of a file that is cut off, torch's reader raises what it stumbles over: RuntimeError, IndexError, KeyError
+        raise ValueError(f"weights {str(path)!r} is not a complete file that torch.save wrote; fetch it again") from error
     tensors = _tensors(loaded, path)
     content = save({name: value.detach().clone().contiguous() for name, value in tensors.items()}, {ORIGIN: origin})
     with replacing(target) as file:

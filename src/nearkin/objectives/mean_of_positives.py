@@ -12,7 +12,6 @@ from torch import Tensor
 from nearkin.compose.outcome import Outcome
 from nearkin.kernels.autograd import Soft
 from nearkin.kernels.contract import Work
-from nearkin.objectives.listed_neighbors import pairwise
 
 
 def mean_of_positives(
@@ -30,30 +29,28 @@ def mean_of_positives(
     low, high = torch.searchsorted(ranked, mine), torch.searchsorted(ranked, mine, right=True)
     count = high - low - (own >= 0).sum(1)  # (n,) positives
     valid = count > 0
-    mean, power = _means(others, torch.searchsorted(ranked, theirs), low, own, count)
-    near = (work.queries * mean).sum(1)
-    if work.squared:
-        near = 2 * near - work.queries.square().sum(1) - power
+    rows = torch.cat([others, others.square().sum(1, keepdim=True)], 1) if work.squared else others
     first = _first_positive(order, low, high, own)
     listed = torch.where(valid, first, -1)[:, None]
     soft = evaluate(work._replace(listed=listed, skip=skip))
-    one = pairwise(work.queries, others[first.clamp_min(0)][:, None], work.squared, temperature)[:, 0]
+    beyond = rows[first.clamp_min(0)] - _means(rows, torch.searchsorted(ranked, theirs), low, own, count)
+    gap = (work.queries * beyond[:, : others.shape[1]]).sum(1)  # of the first positive's affinity and the mean one
+    if work.squared:
+        gap = 2 * gap - beyond[:, -1]
     alone = valid & ~soft.valid  # its one positive is its only candidate: a certain choice, which kernels skip
-    values = torch.where(valid, torch.where(alone, 0.0, soft.values) + one - near / temperature, 0.0)
+    values = torch.where(valid, torch.where(alone, 0.0, soft.values) + gap / temperature, 0.0)
     candidates = len(others) - (0 if skip is None else (skip >= 0).sum(1))
     return Outcome(values, valid.to(values.dtype), (candidates * valid).sum())
 
 
-def _means(others: Tensor, first: Tensor, low: Tensor, own: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, d) the mean of each query's positives, and (n,) the mean of their squared lengths.
+def _means(rows: Tensor, first: Tensor, low: Tensor, own: Tensor, count: Tensor) -> Tensor:
+    """(n, d) the mean of the rows of each query's positives.
 
     A class goes by the place of its first member in the sorted order: `first` (m,) of the references, `low` (n,) of the queries.
     """
-    rows = torch.cat([others, others.square().sum(1, keepdim=True)], 1)
     totals = torch.zeros_like(rows).index_add(0, first, rows)
     itself = (rows[own.clamp_min(0)] * (own >= 0)[:, :, None]).sum(1)
-    means = (totals[low.clamp_max(len(rows) - 1)] - itself) / count.clamp_min(1)[:, None]
-    return means[:, :-1], means[:, -1]
+    return (totals[low.clamp_max(len(rows) - 1)] - itself) / count.clamp_min(1)[:, None]
 
 
 def _first_positive(order: Tensor, low: Tensor, high: Tensor, own: Tensor) -> Tensor:

@@ -199,12 +199,14 @@ class _Step:
         self.reduction, self.turn = reduction, 0
         self.depends: list[bool] = []  # whether the loss depends on the embeddings and on each parameter
         checks: list[Check] = []
+        # A gradient in float16 would be rounded before its upstream factor keeps it from underflow; bfloat16 ends where float32 does.
+        kept = (torch.float64, torch.bfloat16) if objective.reads_half(batch) else (torch.float64,)
 
         def compute(mine: Tensors) -> tuple[Tensor, ...]:
             nonlocal checks
             x, *rest = [None if part is None else part.data for part in mine]  # versions of their own: the next batch is no change of these
             assert x is not None
-            x = (x if x.dtype == torch.float64 else x.float()).requires_grad_()
+            x = (x if x.dtype in kept else x.float()).requires_grad_()
             with torch.enable_grad(), with_own_leaves(objective) as leaves, collected() as checks:
                 outcome = objective.evaluated(Points(x, *rest))
                 loss = reduce(outcome, reduction)

@@ -21,7 +21,7 @@ from nearkin.compose.relation import Layout, related
 from nearkin.compose.routes import Composition
 from nearkin.compose.value_checks import checked, held, may_read
 from nearkin.kernels.autograd import soft_neighbors
-from nearkin.kernels.contract import COPIES, Form, Work, positions_of
+from nearkin.kernels.contract import COPIES, Form, Work, kind_of, positions_of
 from nearkin.objectives.listed_neighbors import each, pairwise, weighed
 from nearkin.objectives.mean_of_positives import mean_of_positives
 
@@ -45,10 +45,14 @@ def stream(
     layout: Layout = parts.relation.layout(batch, batch if references is None else references)
     criterion = parts.criterion.form
     alike = references is None or references.embeddings.dtype == batch.embeddings.dtype
-    if form.unit_queries or layout.listed is not None or not alike or not reads_half(parts):  # what is computed here, in float32
-        batch, references = in_float32(batch), None if references is None else in_float32(references)
-    queries, others = _directions(form, batch.embeddings, None if references is None else references.embeddings)
-    work = Work(queries, others, form.squared)
+    alone = criterion in ("log", "expected") and layout.weight is None
+    others = None if references is None else references.embeddings
+    if alone and alike:
+        both = form.unit_queries if references is None else form.unit_references
+        work = Work(batch.embeddings, others, form.squared, unit_queries=form.unit_queries, unit_references=both)
+    else:  # their gradients are sums that cancel in part, so that they are added in float32
+        work = Work(*_directions(form, batch.embeddings, others), form.squared)
+    queries = work.queries
 
     def evaluate(some: Work, form: Form = "log") -> Any:
         return soft_neighbors(some, form, temperature, engine=engine, precision=precision)
@@ -103,14 +107,8 @@ def _in_blocks(parts: Composition, batch: Points, references: Points) -> Outcome
 
 
 def reads_half(parts: Composition) -> bool:
-    """Whether the kernels alone compute a streamed composition: they read points of 16 bits as they are."""
-    return getattr(parts.criterion, "form", None) in ("log", "expected")
-
-
-def in_float32(points: Points) -> Points:
-    """The same points, those of 16 bits in float32."""
-    x = points.embeddings
-    return points._replace(embeddings=x.float()) if x.dtype in (torch.bfloat16, torch.float16) else points
+    """Whether a streamed composition takes points of 16 bits as they are: none that may end in affinities of pairs does."""
+    return getattr(parts.criterion, "form", None) in ("log", "expected", "mean")
 
 
 class _Where:
@@ -138,10 +136,14 @@ class _Where:
 
 
 def _directions(form: ProductForm, queries: Tensor, references: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Both sides as the kernels get them: on unit length where the form says so."""
-    if not form.unit_queries:
-        return queries, references
-    return unit(queries), unit(references) if references is not None and form.unit_references else references
+    """Both sides in float32 or float64, at length 1 where the form says so: one copy of points of 16 bits."""
+
+    def directed(x: Tensor, turned: bool) -> Tensor:
+        kind = kind_of(x)
+        return unit(x, dtype=kind) if turned else x.to(kind)
+
+    others = None if references is None else directed(references, form.unit_queries and form.unit_references)
+    return directed(queries, form.unit_queries), others
 
 
 def _found(work: Work, soft: Any, order: Tensor | None) -> Outcome:

@@ -28,9 +28,11 @@ from nearkin.train.reporter import Reporter
 from nearkin.train.validate import known_points, neighbor_figures, noise, reported, score
 
 PHOTOGRAPHS = 64  # pixels of the median short side from which files are photographs, for which encoders are made
+FEW = 5_000  # images without labels, up to which a network trained on them alone was seen to be no better than their pixels
 SMALL = 4  # times by which images may be enlarged for an encoder without a warning
 TEMPERATURE = 0.1  # of NCA on vectors of length 1
 METRIC = "cosine"
+WHY_PROXIES = "features of classes that are not trained on are tuned best by it"
 
 
 def settled(run: Run, given: Collection[str] | None) -> Run:
@@ -45,8 +47,12 @@ def settled(run: Run, given: Collection[str] | None) -> Run:
 
 def automatic(run: Run, data: Dataset, given: Collection[str] | None, log: Reporter) -> Run:
     """The run with an encoder that is on this machine, if the data are photographs and the user named no network."""
-    named = {"network.name", "network.weights", "network.pretrained", "data.size"}
+    named = {"network.name", "network.weights", "network.pretrained"}
     if given is None or named & set(given) or run.network.scratch or run.network.name != "auto" or not are_photographs(data):
+        return run
+    if run.data.size is not None and run.data.size < PHOTOGRAPHS and "network.tune" not in given:
+        fix = f"at --size {run.data.size} a small network is trained from scratch"
+        log.message(f"{fix}: pretrained encoders are for {PHOTOGRAPHS} pixels and more; --encoder NAME takes one all the same")
         return run
     found = installed_encoder()
     if found is None:
@@ -55,6 +61,16 @@ def automatic(run: Run, data: Dataset, given: Collection[str] | None, log: Repor
     log.message(f"starting from the pretrained encoder {found.network} ({found.weights}); --from-scratch trains a small network instead")
     run = replace(run, network=replace(run.network, pretrained=True))
     return with_encoder(run, found, given)
+
+
+def warn_of_few(data: Dataset, log: Reporter) -> None:
+    """Say that a network trained on few images without labels may be no better than raw pixels."""
+    if data.kind == "images" and len(data) <= FEW and data.supervision == "ids" and data.by is None:
+        better = "; a pretrained encoder (--encoder) is the better start" if are_photographs(data) else ""
+        log.message(
+            f"{len(data):,} images without labels are few: a network trained on them from scratch is often no better than raw pixels"
+            f"{better}; `nearkin evaluate MODEL LABELED --compare` with a few labeled images says whether it is"
+        )
 
 
 def are_photographs(data: Dataset) -> bool:
@@ -134,6 +150,7 @@ class Start(NamedTuple):
     linear: dict[str, float]
     map: LinearMap | None
     points: int = 0  # of the validation part
+    begun: bool = False  # whether the head is that map
 
     def beats(self, best: float) -> bool:
         """Whether the frozen features are better than the best weights, by the figure that weights are chosen by.
@@ -158,16 +175,19 @@ class Start(NamedTuple):
         return [f"{name}: {', '.join(f'{key} {value:.4f}' for key, value in found.items())}" for name, found in rows if found]
 
 
-def start_of(train: Dataset, validation: Dataset | None, dimension: int) -> Start:
-    """Measure the frozen features and the best linear map of them. Without a validation part nothing is measured."""
+def start_of(train: Dataset, validation: Dataset | None, dimension: int, device: torch.device | str = "cpu") -> Start:
+    """Measure the frozen features and the best linear map of them, which is computed on a device.
+
+    Without a validation part nothing is measured.
+    """
     known, linear = _unit(train), None
     frozen = {} if validation is None or reported(validation) == "ids" else _figures(train, known, validation, _unit(validation))
     best: dict[str, float] = {}
     if train.labels is not None and train.supervision == "classes" and not train.partly_labeled and int(train.labels.max()) > 0:
         assert isinstance(train.inputs, Tensor)
-        whitening = Whitening(train.inputs, train.labels)
+        whitening = Whitening(train.inputs.to(device), train.labels.to(device))
         for shrinkage in (whitening.shrinkage, *SHRINKAGES):
-            made = whitening.map(dimension, shrinkage)
+            made = LinearMap(*(part.cpu() for part in whitening.map(dimension, shrinkage)))
             found = {}
             if frozen and validation is not None:
                 found = _figures(train, unit_length(made(train.inputs)), validation, unit_length(made(_rows(validation))))
@@ -191,10 +211,42 @@ def _figures(train: Dataset, known: Tensor, part: Dataset, asked: Tensor) -> dic
     return neighbor_figures(Points(asked, theirs, part.ids), Points(known, answers, train.ids), kind, METRIC)
 
 
-def begin_head(head: nn.Module, linear: LinearMap | None) -> None:
-    """Start a linear head from a map, as far as their sizes agree."""
+def begin_head(head: nn.Module, linear: LinearMap | None) -> bool:
+    """Start a linear head from a map, if their sizes agree; returns whether they do."""
     layer = getattr(head, "linear", None)
-    if linear is not None and isinstance(layer, nn.Linear) and layer.bias is not None and layer.weight.shape == linear.weight.shape:
-        with torch.no_grad():
-            layer.weight.copy_(linear.weight)
-            layer.bias.copy_(linear.bias)
+    if linear is None or not isinstance(layer, nn.Linear) or layer.bias is None or layer.weight.shape != linear.weight.shape:
+        return False
+    with torch.no_grad():
+        layer.weight.copy_(linear.weight)
+        layer.bias.copy_(linear.bias)
+    return True
+
+
+def compares(run: Run, data: Dataset) -> bool:
+    """Whether there is a head to start from the features, or a validation part to compare training with them."""
+    head = run.network.tune in ("none", "head") or run.network.options.get("head") is not False
+    return head or run.data.validation > 0 or "validation" in data.parts
+
+
+def begins_with_features(run: Run, start: Start, given: Collection[str] | None) -> bool:
+    """Whether an encoder is tuned without a head, since its features are better on the validation part than the map a head would be.
+
+    That is so for classes that are not trained on. A dimension or a head that the user chose stays.
+    """
+    chosen = given is None or {"network.dimension", "network.options.head", "codes.learn"} & set(given)
+    linear = score(start.linear)
+    return not chosen and run.network.tune not in ("none", "head") and linear is not None and start.beats(linear)
+
+
+def as_embedding(run: Run, features: Dataset, log: Reporter) -> Run:
+    """The run with the features of the encoder as the embedding.
+
+    Unless an objective was chosen, it is proxy anchor, which was the best on the validation classes of docs/papers/tuning.md.
+    """
+    dimension = _rows(features).shape[1]
+    log.message(
+        f"the frozen features are better than the linear map: they are the embedding that is tuned, of {dimension:,} numbers; "
+        "--dimension puts a head on them"
+    )
+    network = replace(run.network, dimension=dimension, options={**run.network.options, "head": False})
+    return replace(run, network=network, objective=Part("proxy_anchor") if run.objective.name == "auto" else run.objective)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from nearkin.data.corrections import source_names
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files
-from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader, without_points
+from nearkin.data.loader import MIN_FILES_FOR_WORKERS, NAMED, Loader, without_points
 from nearkin.data.progress import Ticker
 from nearkin.data.texts import Texts
 from nearkin.models.feature_cache import FeatureCache, content_digests
@@ -54,6 +54,10 @@ def featured(
     damaged: dict[int, str] = {}
     if len(missing):
         damaged = _compute(body.eval().to(device), prepare, images.subset(missing), cache, [digests[row] for row in missing.tolist()], log)
+    if damaged and isinstance(images.inputs, Files) and images.inputs.on_error == "skip":
+        for reason in list(damaged.values())[:NAMED]:
+            log.message(f"left out: {reason}")
+        log.message(f"{images.name}: {len(damaged):,} of {len(images):,} images are damaged and left out")
     kept = without_points(images, damaged)
     gone = set(images.rows(list(damaged)).tolist()) if damaged else set()
     features = cache.get([digest for row, digest in enumerate(digests) if row not in gone])
@@ -66,12 +70,11 @@ def _compute(
     body: nn.Module, prepare: Callable[[Tensor], Tensor], images: Dataset, cache: FeatureCache, digests: list[bytes], log: Reporter
 ) -> dict[int, str]:
     """Fill the cache; returns the damaged files by id, with the reason."""
-    device, quiet, trial = next(body.parameters()).device, False, images
-    if isinstance(images.inputs, Files):
-        quiet = images.inputs.on_error == "raise"  # all of them are named together, in one error
+    device, trial = next(body.parameters()).device, images
+    if isinstance(images.inputs, Files):  # damaged ones are reported together, out of all images and not of those that are computed
         trial = replace(images, inputs=replace(images.inputs, on_error="skip"))
     workers = None if len(images) > MIN_FILES_FOR_WORKERS else 0
-    loader = Loader(trial, device=device, resident_bytes=-1, workers=workers, report=(lambda _: None) if quiet else log.message)
+    loader = Loader(trial, device=device, resident_bytes=-1, workers=workers, report=lambda _: None)
     ticker, done = Ticker(log.message, "computing features", len(images), images.kind), 0
     rows: list[Tensor] = []
     held: list[bytes] = []

@@ -22,7 +22,7 @@ from nearkin.data.pixels import Framing
 from nearkin.models.paths import run_page
 from nearkin.train.config import Run
 from nearkin.train.data_checks import check_enough
-from nearkin.train.encoder import automatic, reframed, report_framing, settled
+from nearkin.train.encoder import automatic, reframed, report_framing, settled, warn_of_few
 from nearkin.train.reporter import Reporter
 
 DECODED = 1 << 30  # bytes of decoded images that are kept in memory
@@ -54,6 +54,8 @@ def opened(run: Run, data: Dataset | None, log: Reporter, given: Collection[str]
     if not run.network.pretrained:
         run = automatic(run, found, given, log)
         run, found = (run, reframed(run, found)) if run.network.pretrained else _sized(run, found, log)
+    if not run.network.pretrained:
+        warn_of_few(found, log)
     if run.network.pretrained and found.kind == "images":
         report_framing(run, found, log)
     check_enough(run, found, log.message)

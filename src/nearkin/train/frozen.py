@@ -78,11 +78,11 @@ def _changed(steps: tuple[Any, ...], generator: torch.Generator, prepare: Prepar
 
 def begin(run: Run, whole: Whole, data: Cut, log: Reporter) -> Start:
     """Measure the frozen features and a linear map of them on the validation part, print both, and start the head from the map."""
-    start = start_of(data.train, data.validation, run.network.dimension)
+    dimension = Run().network.dimension if run.network.options.get("head") is False else run.network.dimension
+    start = start_of(data.train, data.validation, dimension, next(whole.network.parameters()).device)
     for line in start.lines():
         log.message(f"validation ({known_points(data.validation):,} points), {line}")
-    begin_head(cast(Any, whole.network).head, start.map)
-    return start
+    return start._replace(begun=begin_head(cast(Any, whole.network).head, start.map))
 
 
 @dataclass

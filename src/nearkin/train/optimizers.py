@@ -126,16 +126,24 @@ def conjugate_gradient(
 ) -> tuple[np.ndarray, list[float]]:
     """Nonlinear conjugate gradient (Polak-Ribiere, strong Wolfe line search) on a flat vector, the optimizer of [taylor2010pose].
 
+    Values and gradients are divided by the length of the first gradient. SciPy's first step and tolerance are absolute: without that, a
+    start with a small gradient, such as the published one of that paper, would count as a minimum.
+
     Returns the point and the value after every iteration, which never rises.
     """
     from scipy.optimize import minimize
 
     trace: list[float] = []
+    unit = float(np.linalg.norm(function(start)[1])) or 1.0
+
+    def scaled(point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = function(point)
+        return value / unit, slope / unit
 
     def remember(intermediate_result: Any) -> None:
-        trace.append(float(intermediate_result.fun))
+        trace.append(unit * float(intermediate_result.fun))
 
-    found = minimize(function, start, jac=True, method="CG", callback=remember, options={"maxiter": iterations})
+    found = minimize(scaled, start, jac=True, method="CG", callback=remember, options={"maxiter": iterations})
     return found.x, trace
 
 
@@ -162,11 +170,10 @@ class ConjugateGradient(torch.optim.Optimizer):
             loss = float(closure())
             return loss, np.concatenate([_slope(p) for p in parameters])
 
-        start = flat(parameters)
-        first = evaluate(start)[0]
-        found, trace = conjugate_gradient(evaluate, start, self.iterations)
+        found, trace = conjugate_gradient(evaluate, flat(parameters), self.iterations)
+        last = trace[-1] if trace else evaluate(found)[0]
         unflat(found, parameters)
-        return torch.tensor(trace[-1] if trace else first)
+        return torch.tensor(last)
 
 
 def _slope(parameter: nn.Parameter) -> np.ndarray:

@@ -16,6 +16,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.train.config import OptimizerChoice, Run, override
 from nearkin.train.objective_choice import WITHOUT_LABELS, objective_for
 from nearkin.train.reporter import Reporter
+from nearkin.train.tuning import LOW_RANK
 
 Leaves = Mapping[str, str]
 
@@ -44,6 +45,8 @@ class Recipe:
         found |= self.folder if folder else {}
         found |= self.pretrained if pretrained else {}
         found |= self.pretrained_folder if pretrained and folder and "data.size" not in given else {}
+        named = {"network.name", "network.weights", "network.pretrained"} & set(given)
+        found |= {"network.scratch": "true"} if "data.size" in found and not named else {}  # the settings are those of a new network
         ours = found["objective.name"]
         dropped = () if given.get("objective.name", ours) == ours else ("objective.", "discovery.")
         found = {leaf: value for leaf, value in found.items() if not leaf.startswith(dropped)}
@@ -63,9 +66,21 @@ CLIPPED: Leaves = {"optimizer.clip": "1"}  # without it SGD ends in NaN on small
 
 # Weights of a pretrained encoder are changed carefully: the rate of images was chosen on validation classes (docs/papers/tuning.md),
 # that of texts on other texts of a training file (docs/papers/texts.md).
-TUNED: Leaves = {"optimizer.name": "adam", "optimizer.learning_rate": "0.001", "optimizer.weight_decay": "0", "optimizer.clip": "10"}
+TUNED: Leaves = {"optimizer.name": "adam", "optimizer.weight_decay": "0", "optimizer.clip": "10"}
 STARTED: Leaves = {"patience": "10"}  # epochs: where the map cannot be improved, a longer training is a longer wait
-BODY_RATE = "0.1"  # of the rate of the head
+BODY_RATE, HEAD_RATE = 1e-4, 1e-3  # of an encoder that is trained, and of the head and the objective
+LOW_RANK_RATE = 1e-3  # of low-rank changes of an encoder of images
+ALONE_RATE = 1e-2  # of an objective's class vectors where no head shares their rate
+# Photos of known classes: several of each class in a batch, crops and flips, and a few passes, as in docs/papers/encoders.md.
+PHOTOS: Leaves = {
+    "augment.name": "resized_crop",
+    "sampler.name": "per_class",
+    "schedule.warmup": "0.1",
+    "epochs": "6",
+    "least_steps": "150",
+}
+PHOTOS_BATCH, PHOTOS_OF_A_CLASS = 96, 4
+VALIDATIONS = 5  # of a training of photos: each passes all of them through the encoder
 
 RECIPES: Mapping[str, Recipe] = {
     "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),
@@ -114,14 +129,15 @@ def suited(run: Run, train: Dataset, given: Collection[str]) -> Run:
     """
     name = objective_for(train, run.objective.name)[0]
     leaves = UNLABELED if name in SUITED else {} if name in WITHOUT_LABELS else _labeled(run, train)
-    leaves = {**leaves, **_tuned(run, given)}
+    leaves = {**leaves, **_tuned(run, train, given)}
+    leaves |= _photos(run, train, given) if _tunes(run) and name not in WITHOUT_LABELS else {}
     whole = any(leaf.startswith("optimizer.") for leaf in given)
     kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith("optimizer.")}
     kept |= {"least_steps"} if run.references == "training_set" else set()  # one step already covers all points
     return override(run, {leaf: value for leaf, value in _without_least_steps(leaves, kept).items() if leaf not in kept})
 
 
-def _tuned(run: Run, given: Collection[str]) -> Leaves:
+def _tuned(run: Run, train: Dataset, given: Collection[str]) -> Leaves:
     """Settings for weights of a pretrained encoder that are trained further, or for a head that starts from a map in closed form."""
     if not run.network.pretrained or run.network.tune == "none":
         return {}
@@ -129,13 +145,38 @@ def _tuned(run: Run, given: Collection[str]) -> Leaves:
         return STARTED
     if any(leaf.startswith(("optimizer.", "network.rate")) for leaf in given):  # they depend on each other
         return {}
-    return {**TUNED, "network.rate": BODY_RATE}
+    rate = ALONE_RATE if run.network.options.get("head") is False else HEAD_RATE
+    body = LOW_RANK_RATE if train.kind == "images" and LOW_RANK.fullmatch(run.network.tune) else BODY_RATE
+    return {**TUNED, "optimizer.learning_rate": str(rate), "network.rate": str(body / rate)}
+
+
+def _tunes(run: Run) -> bool:
+    """Whether weights of a pretrained encoder are trained."""
+    return run.network.pretrained and run.network.tune not in ("none", "head")
+
+
+def _photos(run: Run, train: Dataset, given: Collection[str]) -> Leaves:
+    """Batches, crops and length for an encoder that is tuned on photos of known classes, and how often it is validated."""
+    if train.kind != "images" or train.supervision != "classes" or train.partly_labeled or run.references == "training_set":
+        return {}
+    assert train.labels is not None
+    sizes = train.labels.bincount()
+    per_class = max(PHOTOS_OF_A_CLASS, math.ceil(PHOTOS_BATCH / max(int((sizes > 0).sum()), 1)))
+    drawn = sizes.clamp_max(per_class)
+    batch = min(PHOTOS_BATCH, int(drawn.sum()))
+    if batch <= int(drawn.max()):  # nearly all photos are of one class
+        return {}
+    steps = max(len(train) // batch, 1)
+    epochs = run.epochs if "epochs" in given else max(int(PHOTOS["epochs"]), math.ceil(int(PHOTOS["least_steps"]) / steps))
+    found = {**PHOTOS, "validate_every": str(max(1, epochs // VALIDATIONS))}
+    if any(leaf.startswith(("sampler.", "batch_size")) for leaf in given):  # they depend on each other
+        return {leaf: value for leaf, value in found.items() if leaf != "sampler.name"}
+    return {**found, "batch_size": str(batch), "sampler.options.per_class": str(per_class)}
 
 
 def in_bfloat16(run: Run, on_gpu: bool, given: Collection[str] | None, log: Reporter) -> Run:
     """The run in bfloat16 where weights of a pretrained encoder are trained on a GPU, unless the user chose the precision."""
-    tunes = run.network.pretrained and run.network.tune not in ("none", "head")
-    if given is None or "precision" in given or not (tunes and on_gpu) or run.precision == "bfloat16":
+    if given is None or "precision" in given or not (_tunes(run) and on_gpu) or run.precision == "bfloat16":
         return run
     log.message("the encoder is tuned in bfloat16; --set precision=float32 changes that")
     return replace(run, precision="bfloat16")
@@ -177,6 +218,7 @@ def taken(run: Run, train: Dataset, given: Collection[str] | None, log: Reporter
     suits = run if given is None else suited(run, train, given)
     changed = [f"batches of {suits.batch_size:,}"] if suits.batch_size != run.batch_size else []
     changed += [_in_words(suits.optimizer)] if suits.optimizer != run.optimizer else []
+    changed += ["random crops and flips"] if suits.augment != run.augment else []
     if changed:
         data = f"{train.supervision}, {len(train):,} training points"
         if objective_for(train, run.objective.name)[0] in SUITED:

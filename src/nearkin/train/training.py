@@ -17,19 +17,18 @@ from nearkin.compose.points import Points
 from nearkin.data.checksums import forget, write_json, wrong
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import FileDamagedError, explain_full_disk
-from nearkin.data.images import Files
 from nearkin.data.loader import Loader, try_files
 from nearkin.data.lock import owned
-from nearkin.data.texts import Texts
+from nearkin.models.feature_cache import has_contents
 from nearkin.models.folder import kept_references
 from nearkin.models.weights import read_tensors
 from nearkin.search import nearest
 from nearkin.train import checkpoint, ranks
-from nearkin.train.assemble import Cut, Parts, assemble, build_whole, captured, cut, set_training
+from nearkin.train.assemble import Cut, Parts, Whole, assemble, build_whole, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
 from nearkin.train.data_checks import sampler_warning
-from nearkin.train.encoder import Start, objective_on_unit_length
+from nearkin.train.encoder import WHY_PROXIES, Start, as_embedding, begins_with_features, compares, objective_on_unit_length
 from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, saved_form, write_run
 from nearkin.train.frozen import Frozen, begin, check_views, featured_by, views_by
 from nearkin.train.interrupt import Interrupt, held
@@ -170,22 +169,23 @@ def _trained(
         run = objective_on_unit_length(run, source)
         check_views(run)
         start, whole, features = None, None, None
-        if run.network.pretrained and isinstance(source.inputs, Files | Texts):
+        if run.network.pretrained and has_contents(source) and compares(run, source):
             whole = build_whole(run, source, place)
             images, features = featured_by(whole, run, source, folder, place, log)
             by_feature = cut(run, features, images)
-            start, key = begin(run, whole, by_feature, log), whole.about["features"]
+            key = whole.about["features"]
+            run, whole, start = _begun(run, whole, images, by_feature, given, log)
             source = features if run.network.tune in ("none", "head") else images
         parts_of_data = by_feature if source is features else cut(run, source)
         if run.network.tune == "none" or (start is not None and run.network.tune == "head" and source.supervision == "ids"):
             return Frozen(run, folder, whole, parts_of_data, start, log).write()
         run = in_bfloat16(taken(run, parts_of_data.train, given, log), place.type == "cuda", given, log)
         if whole is not None and run.network.tune != "head":
-            whole.about.pop("features")  # those of the body before it is trained
+            whole.about.pop("features", None)  # those of the body before it is trained
         views = views_by(run, whole, cut(run, images).train, folder, place, log) if whole is not None and run.network.views else None
         parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head", views=views)
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
-        if source.kind == "vectors" and parts.about["prepare"]:
+        if whole is None and source.kind == "vectors" and parts.about["prepare"]:
             log.message("the columns of the vectors are standardized; preprocess.name=none leaves them as they are")
         if poor := sampler_warning(parts.objective, parts.sampler, parts_of_data.train):
             log.message(poor)
@@ -211,6 +211,20 @@ def _trained(
             untouched.about["features"] = key
             return Frozen(run, folder, untouched, by_feature, start, log, metrics["curve"]).write()
         return metrics
+
+
+def _begun(
+    run: Run, whole: Whole, images: Dataset, by_feature: Cut, given: Collection[str] | None, log: Reporter
+) -> tuple[Run, Whole, Start]:
+    """What training from an encoder starts from: the linear map as the head, or no head where that is better for images."""
+    place = next(whole.network.parameters()).device
+    start = begin(run, whole, by_feature, log)
+    if images.kind != "images" or not begins_with_features(run, start, given):
+        return run, whole, start
+    alone = as_embedding(run, by_feature.train, log)
+    whole = build_whole(alone, images, place)
+    whole.about["why"] = whole.about["why"] if alone.objective == run.objective else WHY_PROXIES
+    return alone, whole, start._replace(begun=False)
 
 
 class Loop:
@@ -265,7 +279,7 @@ class Loop:
         for number in range(self.rounds.of(self.epoch), len(self.rounds.shares)):
             if self.epoch == self.rounds.first_epoch(number):
                 self.best, self.waited, self.kept = -math.inf, 0, {}  # what a round before has reached is no measure for this one
-                if self.start is not None and self.start.map is not None and self.steps == 0:
+                if self.start is not None and self.start.begun and self.steps == 0:
                     self._keep_best(validate(self.parts, self.data.train, self.data.validation, self.held))  # the linear map, as epoch 0
             while self.epoch < self.rounds.first_epoch(number + 1) and not self._stalled(number):
                 self.began, before = time.perf_counter(), self.steps

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nearkin.compose.points import encode_labels
-from nearkin.data.columns import Cells, TableSchema, read_columns
+from nearkin.data.columns import Cells, TableSchema, csv_reader, read_columns
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.files import is_image
 from nearkin.data.labels import partly_numbered, split_name
@@ -32,7 +32,7 @@ def lists_files(path: Path, path_column: str) -> bool:
             return True  # the reader of image tables names what to install
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            reader = csv_reader(path, lines)
             header, first = next(reader, []), next(reader, [])
     except (UnicodeDecodeError, csv.Error):
         return False

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import encode_labels
-from nearkin.data.columns import check_header
+from nearkin.data.columns import check_header, csv_reader
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import SKIP
 from nearkin.data.labels import SET_SEPARATOR, multi_hot, partly_numbered, split_name
@@ -84,7 +84,7 @@ def numbered_cells(table: Path) -> Cells:
         return _parquet(table)
     try:
         with table.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
-            reader = csv.reader(lines, delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
+            reader = csv_reader(table, lines)
             header = [cell.strip() for cell in next(reader, [])]
             check_header(table, header)
             rows = [(reader.line_num, row) for row in reader if row]

@@ -1,0 +1,66 @@
+"""Targets of learning without labels: the loss against loops, a short training, and the page."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from papers import neighbor_targets
+from papers.neighbor_targets import TARGETS, Target, Training, epochs, page_of, target_loss
+
+
+def looped(student, own, teacher, bank, mine, target):
+    """The mean cross entropy, one image and one slot at a time."""
+    total = 0.0
+    for i in range(len(student)):
+        slots = [j for j in range(len(bank)) if not mine[i, j]]
+        alone = math.exp(float(student[i] @ own[i]) / target.temperature)
+        near = {j: math.exp(float(student[i] @ bank[j]) / target.temperature) for j in slots}
+        share = {j: math.exp(float(teacher[i] @ bank[j]) / target.sharp) for j in slots}
+        below = sum(near.values()) + (alone if target.own else 0.0)
+        if target.own:
+            total -= target.own * math.log(alone / below)
+        if target.own < 1:
+            total -= (1 - target.own) * sum(share[j] / sum(share.values()) * math.log(near[j] / below) for j in slots)
+    return total / len(student)
+
+
+@pytest.mark.parametrize("own", [0.0, 0.3, 1.0])
+def test_the_loss_is_the_cross_entropy_of_the_mixture(own):
+    generator = torch.Generator().manual_seed(0)
+    student, mine_own, teacher, bank = (normalize(torch.randn(n, 5, dtype=torch.float64, generator=generator)) for n in (4, 4, 4, 9))
+    mine = torch.zeros(4, 9, dtype=torch.bool)
+    mine[0, 3] = mine[2, 0] = True
+    target = Target("", own=own, temperature=0.3, sharp=0.2)
+    student.requires_grad_()
+    loss = target_loss(student, mine_own, teacher, bank, mine, target)
+    assert loss.item() == pytest.approx(looped(student.detach(), mine_own, teacher, bank, mine, target), rel=1e-12)
+    assert torch.autograd.gradcheck(lambda x: target_loss(x, mine_own, teacher, bank, mine, target), (student,))
+
+
+@pytest.mark.parametrize("name", ["slot", "mixed", "soft-queue"])
+def test_a_short_training_moves_student_teacher_and_bank(monkeypatch, name):
+    monkeypatch.setattr(neighbor_targets, "BATCH", 8)
+    images = torch.randint(0, 256, (16, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    training = Training(images, TARGETS[name], 2, seed=0)
+    before = [p.clone() for p in training.student.parameters()]
+    assert len(list(epochs(training))) == 1 and training.taken == 2
+    assert any(not torch.equal(a, b) for a, b in zip(before, training.student.parameters(), strict=True))
+    moved = any(not torch.equal(a, b) for a, b in zip(before, training.teacher.parameters(), strict=True))
+    assert moved
+    slots = training.bank[:16]
+    assert torch.allclose(slots.norm(dim=1), torch.ones(16), atol=1e-5)
+    assert sorted(training.owners[:16].tolist()) == list(range(16))
+    assert training.embedded(images).shape[0] == 16
+
+
+def test_the_page_lists_the_best_row_first():
+    row = {"accuracy": 0.5, "seconds": 3.0, "device": "a GPU"}
+    saved = {
+        "held out/soft/1000/0": row,
+        "held out/slot/1000/0": {**row, "accuracy": 0.4},
+        "held out/soft/1000/1": {**row, "accuracy": 0.6},
+    }
+    page = page_of(saved)
+    assert page.index("| neighbors | 55.0 ± 7.1 | 2 | 3 |") < page.index("| own slot in the bank, no teacher | 40.0 | 1 | 3 |")
