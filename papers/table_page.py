@@ -146,8 +146,11 @@ def _tuned(records: Sequence[Mapping[str, Any]]) -> list[str]:
         *_ranked(shared, ranked),
         *_tests(mine, ranked, "method", ranked[0]),
     ]
+    # methods for classes alone have no rank beside those for numbers
     for_all = [name for name in (*ranked, *others) if METHODS[name.partition(" (")[0]].numbers is not None]
-    return [*lines, "", *_ranked(_finished_by(mine, for_all), for_all), "", *_not_run(every, [*ranked, *others])]
+    of = ranks(_finished_by(mine, for_all), for_all)
+    over = ", ".join(f"{name} {np.mean(some):.2f}" for name, some in of.items() if some)
+    return [*lines, "", *_ranked(_finished_by(mine, for_all), for_all), f"Mean ranks: {over}.", "", *_not_run(every, [*ranked, *others])]
 
 
 def _not_run(records: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> list[str]:
