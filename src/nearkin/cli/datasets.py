@@ -62,7 +62,7 @@ def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     folder = Path(arguments.folder)
     about, choice = about_of(folder), choice_of(folder, verify=not arguments.no_verify)
     own = own_data(what, choice)
-    columns = choice.columns() if own else {"text_column": choice.text_column or None}
+    columns: dict[str, Any] = dict(choice.columns()) if own else {"text_column": choice.text_column or None}
     columns["keep_unlabeled"] = "table" in about or bool(columns.get("keep_unlabeled"))  # an embedding needs no label
     if "given" in about:
         data = new_points(about, what, on_error=on_error, report=note)
