@@ -39,14 +39,14 @@ def replayed(call: Callable[[], object], turns: int = TURNS) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
-    times = []
+    times: list[float] = []
     for turn in range(turns + 2):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
         graph.replay()
         end.record()
         end.synchronize()
-        times += [start.elapsed_time(end)] if turn > 1 else []
+        times += [float(start.elapsed_time(end))] if turn > 1 else []
     return statistics.median(times)
 
 
@@ -64,7 +64,7 @@ def step(engine: Engine, work: Work) -> Callable[[], Any]:
 
 def fused(precision: Precision, tiles: Mapping[Any, Tile] | None = None) -> TritonEngine:
     """The fused kernels at any width."""
-    return TritonEngine(precision, tuning.SCHEME_OF[precision], tiles or {})
+    return TritonEngine(precision, "fp16x3" if precision == "highest" else "fp16", tiles or {})
 
 
 def passes(engine: WideEngine, work: Work) -> dict[str, float]:

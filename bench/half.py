@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import nearkin
-from nearkin import NCA, NCARegression, NTXent, SupCon
+from nearkin import NCA, NCARegression, SupCon
 
 CHECKED, ALLOWED = 2400, {"highest": 1e-5, "fast": 5e-3}
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -33,27 +33,23 @@ KINDS = {
     "NCA, expected": Kind(lambda **how: NCA("expected", **how)),
     "NCA, cosine": Kind(lambda **how: NCA(temperature=0.1, metric="cosine", **how)),
     "NCARegression": Kind(NCARegression, "numbers"),
-    "NTXent": Kind(NTXent, "ids"),
     "SupCon": Kind(SupCon),
 }
 
 
-def batch(n: int, d: int, reads: str) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def batch(n: int, d: int, reads: str) -> tuple[Tensor, Tensor]:
     """Points around the centers of their classes, away from the origin."""
     generator = torch.Generator("cuda").manual_seed(n + d)
     labels = torch.randint(max(10, n // 100), (n,), generator=generator, device="cuda")
-    if reads == "ids":
-        labels = torch.arange(n, device="cuda") // 2
     centers = torch.randn(int(labels.max()) + 1, d, generator=generator, device="cuda")
     x = (centers[labels] + torch.randn(n, d, generator=generator, device="cuda") + 0.3) * d**-0.5
-    numbers = torch.randn(n, generator=generator, device="cuda")
-    return x, {"numbers": numbers, "ids": None}.get(reads, labels), labels if reads == "ids" else None
+    return x, torch.randn(n, generator=generator, device="cuda") if reads == "numbers" else labels
 
 
-def step(objective: Any, x: Tensor, labels: Tensor | None, ids: Tensor | None, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def step(objective: Any, x: Tensor, labels: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Loss and gradient of a training step whose loss is scaled, as a gradient scaler does."""
     live = x.detach().requires_grad_()
-    loss = objective(live, labels, ids=ids)
+    loss = objective(live, labels)
     (scale * loss).backward()
     assert live.grad is not None and live.grad.dtype == x.dtype
     return loss.detach(), live.grad
@@ -62,13 +58,13 @@ def step(objective: Any, x: Tensor, labels: Tensor | None, ids: Tensor | None, s
 def errors(name: str, d: int, dtype: str, precision: str) -> dict[str, Any]:
     """Relative errors of value and gradient, of the first call and of a later, recorded one."""
     kind, scale = KINDS[name], 2.0**10
-    x, labels, ids = batch(CHECKED, d, kind.reads)
+    x, labels = batch(CHECKED, d, kind.reads)
     x = x.to(TYPES[dtype])
-    exact_loss, exact = step(kind.make(engine="dense"), x.double(), None if labels is None else labels, ids, scale)
+    exact_loss, exact = step(kind.make(engine="dense"), x.double(), labels, scale)
     objective = kind.make(precision=precision)
     row: dict[str, Any] = {"objective": name, "d": d, "dtype": dtype, "precision": precision}
     for turn in range(5):
-        loss, slope = step(objective, x, labels, ids, scale)
+        loss, slope = step(objective, x, labels, scale)
         if turn in (0, 4):
             row[f"value error, call {turn + 1}"] = float((loss.double() - exact_loss).abs() / exact_loss.abs())
             row[f"gradient error, call {turn + 1}"] = float((slope.double() - exact).norm() / exact.norm())
@@ -79,13 +75,12 @@ def errors(name: str, d: int, dtype: str, precision: str) -> dict[str, Any]:
 
 def compiled_errors(d: int, dtype: str) -> dict[str, Any]:
     """The same of NCA under torch.compile, whose operators take the same points."""
-    x, labels, ids = batch(CHECKED, d, "classes")
+    x, labels = batch(CHECKED, d, "classes")
     x = x.to(TYPES[dtype])
     row: dict[str, Any] = {"d": d, "dtype": dtype}
     for name, form in (("NCA", {}), ("NCA, cosine", {"temperature": 0.1, "metric": "cosine"})):
-        _, exact = step(NCA(engine="dense", **form), x.double(), labels, ids)  # type: ignore[arg-type]
-        objective = NCA(**form)  # type: ignore[arg-type]
-        _, slope = step(torch.compile(lambda z, y, ids=None, objective=objective: objective(z, y), fullgraph=True), x, labels, ids)
+        _, exact = step(NCA(engine="dense", **form), x.double(), labels)  # type: ignore[arg-type]
+        _, slope = step(torch.compile(NCA(**form), fullgraph=True), x, labels)  # type: ignore[arg-type]
         row[name] = float((slope.double() - exact).norm() / exact.norm())
     return row
 
@@ -93,14 +88,14 @@ def compiled_errors(d: int, dtype: str) -> dict[str, Any]:
 def memory(name: str, n: int, d: int, dtype: str, precision: str) -> dict[str, Any]:
     """Most memory of a step beside its inputs and gradient, in float32 copies of the batch; above 65,536 points nothing is recorded."""
     kind = KINDS[name]
-    x, labels, ids = batch(n, d, kind.reads)
+    x, labels = batch(n, d, kind.reads)
     x = x.to(TYPES[dtype])
     objective = kind.make(precision=precision)
-    step(objective, x, labels, ids)
+    step(objective, x, labels)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    step(objective, x, labels, ids)
+    step(objective, x, labels)
     extra = torch.cuda.max_memory_allocated() - before - x.nbytes
     return {"objective": name, "n": n, "d": d, "dtype": dtype, "precision": precision, "copies": round(extra / (4 * n * d), 2)}
 
@@ -108,12 +103,12 @@ def memory(name: str, n: int, d: int, dtype: str, precision: str) -> dict[str, A
 def milliseconds(name: str, n: int, d: int, dtype: str, precision: str) -> dict[str, Any]:
     """Best wall time of a step until the device is idle."""
     kind = KINDS[name]
-    x, labels, ids = batch(n, d, kind.reads)
+    x, labels = batch(n, d, kind.reads)
     x, objective, times = x.to(TYPES[dtype]), kind.make(precision=precision), []
     for _ in range(15):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        step(objective, x, labels, ids)
+        step(objective, x, labels)
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - start))
     return {"objective": name, "n": n, "d": d, "dtype": dtype, "precision": precision, "ms": round(min(times[5:]), 3)}

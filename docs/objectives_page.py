@@ -114,7 +114,7 @@ RETRIEVAL
 | many classes, few samples each | the usual baseline | `Triplet()` | semi-hard triplets | judgment |
 | more classes than a batch holds | kNN by cosine | `NormalizedSoftmax(C, d)` | one proxy per class: batches need no positives | equation |
 | more classes than a batch holds | kNN by squared distance | `ProxyNCA(C, d)` | as above; two forms of the denominator | equation |
-| a fixed set of classes | classify or reject | `NearestClassMean(anchors)` | distances to anchors; read its warning on search | measured |
+| a fixed set of classes | classify or reject | `NearestClassMean(anchors)` | distances to anchors, at a scale that separates neighbors, too | measured |
 | classes | a plain classifier as baseline | `Softmax(C, d)` | search in the layer before the head | judgment |
 | classes | a classifier with a margin | `Hinge(C, d)`, `LargeMarginSoftmax(C, d)` | a margin in the score, or in the angle | equation |
 | classes | a classifier with compact classes | `CenterLoss(C, d)` | adds a pull to the moving center of the class | equation |

@@ -41,28 +41,28 @@ SETS: Mapping[str, _Set] = {
 }
 _NCM = {"objective.name": "nearest_class_mean"}
 _SCALE, _LENGTH = "objective.options.scale", "objective.options.length"
-SOFTMAX, DEFAULT = "softmax", "default"
+SOFTMAX, DEFAULT = "softmax", "length"
 ROWS = {
     SOFTMAX: "SoftMax",
-    DEFAULT: "E-NCM, the default scale",
     "printed": "E-NCM, scale 1 as printed",
-    "half": "E-NCM, half the default scale",
-    "double": "E-NCM, twice the default scale",
-    "length": "E-NCM, scale 1, anchors as long as the default scale",
-    "unit": "E-NCM, the default scale, embeddings of unit length",
-    "cosine": "C-NCM, the default scale",
+    "half": "E-NCM, half the clear scale",
+    "clear": "E-NCM, the clear scale",
+    "double": "E-NCM, twice the clear scale",
+    DEFAULT: "E-NCM, scale 1, anchors as long as the clear scale",
+    "unit": "E-NCM, the clear scale, embeddings of unit length",
+    "cosine": "C-NCM, the clear scale",
 }
 
 
 def _settings(row: str, classes: int) -> Settings:
-    clear = math.log(99 * (classes - 1)) / math.sqrt(2)  # the default for orthonormal anchors
+    clear = math.log(99 * (classes - 1)) / math.sqrt(2)  # of orthonormal anchors
     return {
         SOFTMAX: {"objective.name": "softmax"},
         "printed": {**_NCM, _SCALE: "1.0"},
         "half": {**_NCM, _SCALE: f"{clear / 2:.3f}"},
-        DEFAULT: _NCM,
+        "clear": {**_NCM, _LENGTH: "1.0"},
         "double": {**_NCM, _SCALE: f"{2 * clear:.3f}"},
-        "length": {**_NCM, _SCALE: "1.0", _LENGTH: f"{clear:.3f}"},
+        DEFAULT: {**_NCM, _SCALE: "1.0", _LENGTH: f"{clear:.3f}"},
         "unit": {**_NCM, "network.normalize": "true"},
         "cosine": {**_NCM, "objective.options.metric": "cosine"},
     }[row]

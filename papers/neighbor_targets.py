@@ -38,7 +38,7 @@ from nearkin.data import open as open_data
 from nearkin.data import partition
 from nearkin.data.augment import ColorJitter, Grayscale, HorizontalFlip, RandomResizedCrop, Step, augmented
 from nearkin.data.preprocess import CIFAR
-from nearkin.models.resnet import resnet18
+from nearkin.models.resnet import WIDTHS, resnet18
 from nearkin.train.folder import device_name
 from nearkin.train.validate import weighted_accuracy
 from papers.contest import Rows, run_rows, spread
@@ -89,9 +89,9 @@ class Learner(nn.Module):
 
     def __init__(self, head: bool) -> None:
         super().__init__()
-        self.body = resnet18((3, 32, 32), DIMENSION)
-        features = self.body.head.linear.in_features
-        self.body.head = nn.Flatten()
+        whole = resnet18((3, 32, 32), DIMENSION)
+        self.body = nn.Sequential(*[part for name, part in whole.named_children() if name != "head"], nn.Flatten())
+        features = WIDTHS[-1]
         layers = (nn.Linear(features, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, DIMENSION))
         self.head = nn.Sequential(*layers) if head else nn.Linear(features, DIMENSION)
         self.searched = not head  # without a hidden layer the embedding itself is searched
@@ -136,7 +136,7 @@ class Training:
     def __init__(self, images: Tensor, target: Target, steps: int, seed: int) -> None:
         torch.manual_seed(seed)
         self.images, self.target, self.steps, self.seed, self.device = images, target, steps, seed, images.device
-        self.student = Learner(target.head).to(self.device, memory_format=torch.channels_last)
+        self.student = Learner(target.head).to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.teacher = copy.deepcopy(self.student).requires_grad_(False)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         size = target.bank or len(images)
@@ -163,7 +163,7 @@ class Training:
         if self.device.type != "cuda":
             self._take()
         elif self.taken < 3:
-            stream = torch.cuda.Stream()
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._take()
@@ -205,7 +205,7 @@ class Training:
     def embedded(self, images: Tensor) -> Tensor:
         """Unit features of images, without augmentation."""
         self.student.eval()
-        parts = [self.student.features(CIFAR(part).contiguous(memory_format=torch.channels_last)) for part in images.split(1000)]
+        parts = [self.student.features(CIFAR(part).contiguous(memory_format=torch.channels_last)) for part in torch.split(images, 1000)]
         self.student.train()
         return torch.cat(parts)
 
@@ -246,7 +246,7 @@ def epochs(training: Training) -> Iterator[float]:
     n, order = len(training.images), torch.Generator().manual_seed(training.seed)
     while training.taken < training.steps:
         left = training.steps - training.taken
-        for ids in torch.randperm(n, generator=order).to(training.device).split(BATCH)[: n // BATCH][:left]:
+        for ids in torch.split(torch.randperm(n, generator=order).to(training.device), BATCH)[: n // BATCH][:left]:
             training.step(ids)
         loss = float(training.loss)
         if not math.isfinite(loss):
@@ -280,8 +280,8 @@ def page_of(saved: Mapping[str, Any]) -> str:
     """The page: one table for each part and number of images, the best row first."""
     groups: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = {}
     for key, found in saved.items():
-        part, name, images, _ = key.split("/")
-        groups.setdefault((part, int(images)), {}).setdefault(name, []).append(found)
+        part, name, views, _ = key.split("/")
+        groups.setdefault((part, int(views)), {}).setdefault(name, []).append(found)
     lines = ["# What makes neighbors teach", "", *(__doc__ or "").partition("Protocol. ")[2].splitlines()]
     for (part, images), rows in sorted(groups.items()):
         lines += [

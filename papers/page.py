@@ -57,8 +57,8 @@ PAPERS = {
         "Hao et al. (2018)",
         "Anchor-based Nearest Class Mean Loss for Convolutional Neural Networks",
         hao2018.ABOUT,
-        {},
-        hao2018.warning,
+        hao2018.ABOUT_TABLES,
+        hao2018.warnings,
     ),
     "huang2019": Paper(("huang2019",), "Huang et al. (2019)", "Unsupervised Deep Learning by Neighbourhood Discovery", huang2019.ABOUT, {}),
     "lu2019": Paper(

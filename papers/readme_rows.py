@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -23,7 +24,13 @@ HEADLINE = (  # trial, figure, and what it is
     ("and-alone25", "weighted-nn", "the same without neighbors (instance discrimination alone)"),
 )
 BOOSTED = ("LightGBM", "XGBoost", "CatBoost")
-HEADS = ("what", "printed", "ours", "seeds", "verdict")
+BASELINES = {  # softmax on the same network with the same data and length, which the papers compare with
+    "ren2014-mnist-nca-log": "ren2014-mnist-softmax",
+    "ren2014-cifar-nca-log": "ren2014-cifar-softmax",
+    "hao2018-cifar10plus-e-ncm-p0.1": "hao2018-cifar10plus-softmax-p0.1",
+    "hao2018-cifar100-e-ncm-p0.1": "hao2018-cifar100-softmax-p0.1",
+}
+HEADS = ("what", "printed", "ours", "softmax, same network", "seeds", "verdict")
 
 
 def readme_rows(results: Path, link: str = "docs/papers") -> str:
@@ -31,7 +38,10 @@ def readme_rows(results: Path, link: str = "docs/papers") -> str:
     cells = [cell for _, some in TABLES.values() for cell in some]
     shown = [next(cell for cell in cells if (cell.trial, cell.figure) == (trial, figure)) for trial, figure, _ in HEADLINE]
     found = [(*one, what) for one, (*_, what) in zip(verdicts(shown, results), HEADLINE, strict=True) if one[1].mean is not None]
-    lines = [line(HEADS), "|---|---:|---:|---:|---|", *(line(_row(*one)) for one in found)]
+    against = [replace(cell, trial=BASELINES[cell.trial]) for cell in shown if cell.trial in BASELINES]
+    beside = {cell.trial: figure(cell, verdict) for cell, verdict in verdicts(against, results)}
+    rows = (_row(*one, beside.get(BASELINES.get(one[0].trial or ""), "")) for one in found)
+    lines = [line(HEADS), "|---|---:|---:|---:|---:|---|", *map(line, rows)]
     marks = f" {LEGEND}." if any(cell.after_test for cell, *_ in found) else ""
     lines += ["", f"± is the standard deviation over trainings.{marks} [One page per paper]({link}/index.md) has every figure and claim."]
     if words := readme_summary(verdicts(TABLES["lu2019"][1], results)):
@@ -103,9 +113,13 @@ def _texts(results: Path, link: str) -> list[str]:
     ]
 
 
-def _row(cell: Cell, verdict: Verdict, what: str) -> list[str]:
+def figure(cell: Cell, verdict: Verdict) -> str:
+    """Our figure with its spread, and the error by 1-NN where that is another figure."""
     ours = cell.text(verdict.mean) + ("" if verdict.spread is None else f" ± {cell.text(verdict.spread)}")
+    return ours + ("" if verdict.extra is None else f"; by 1-NN: {cell.text(verdict.extra)}")
+
+
+def _row(cell: Cell, verdict: Verdict, what: str, softmax: str) -> list[str]:
     mark = f" {AFTER_TEST}" if cell.after_test else ""
-    extra = "" if verdict.extra is None else f"; by 1-NN: {cell.text(verdict.extra)}"
     state = verdict.word if cell.printed is None else verdict.state(cell)
-    return [what + mark, cell.text(cell.printed), ours + extra, verdict.count, state]
+    return [what + mark, cell.text(cell.printed), figure(cell, verdict), softmax, verdict.count, state]

@@ -25,6 +25,7 @@ from nearkin.train.training import train
 from papers.cell import Cell, Settings, Trial
 from papers.pose import PoseUnit, measure_pose, pose_figures, turns
 
+SEARCHES, RESTARTS = 20, 10  # of conjugate gradient on the convnet: line searches between two restarts, and how many times
 ABOUT = (
     "The supplement gives equations and the network, and prints no results. The claims on this page are our own questions.",
     "Tasks:",
@@ -41,11 +42,14 @@ ABOUT = (
     '- **"1-nn"** copies the pose of the nearest training picture, **"soft"** is the mean over all of them, weighted by nearness, and '
     '**"direct"** is the output of a regression head. Figures are means over the test pictures unless they say median.',
     "- **C-NCAR** is a convnet trained by NCA regression.",
-    "Selection: all methods see the same images. Raw pixels and chance have nothing to tune. Every other method has two candidates, "
-    "compared on points held out of the training part: linear maps with and without local contrast normalization; networks, which always "
-    "have it, with two rates at about a third of their epochs. Raw pixels, PCA and the layer before a regression head have no scale of "
-    "their own: their soft neighbors take the temperature with which training points predict each other best. NCA regression and MLKR use "
-    "their own weights.",
+    "- **By conjugate gradient**, the paper's optimizer: Polak and Ribiere's, with line searches on the whole training part. The convnet "
+    f"has {SEARCHES * RESTARTS} of them, and a restart after every {SEARCHES}; nothing of it is tuned. Its softmax has a temperature of "
+    "1e-7, about the first mean squared distance: at 1 the loss is flat at the published first weights, and no line search leaves them.",
+    "Selection: all methods see the same images. Raw pixels, chance and the convnet by conjugate gradient have nothing to tune. Every "
+    "other method has two candidates, compared on points held out of the training part: linear maps with and without local contrast "
+    "normalization; networks, which always have it, with two rates at about a third of their epochs. Raw pixels, PCA and the layer before "
+    "a regression head have no scale of their own: their soft neighbors take the temperature with which training points predict each "
+    "other best. NCA regression and MLKR use their own weights.",
     "Test figures had been seen before the held-out points of COIL-20's unseen angles were changed (they had kept the exact opposite of "
     "each view among the references), and before linear NCA regression and MLKR were fitted again with a rewritten solver.",
 )
@@ -236,13 +240,12 @@ _TUNING_EPOCHS = {
     "coil-20 unseen angles, 64 px": 50,
     "coil-20 unseen objects, 64 px": 20,
 }
-_SEARCHES = 20  # line searches between two restarts
 _CONJUGATE: Settings = {
     "references": "training_set",
     "optimizer.name": "conjugate_gradient",
-    "optimizer.iterations": str(_SEARCHES),
+    "optimizer.iterations": str(SEARCHES),
     "schedule.name": "constant",
-    "epochs": "10",
+    "epochs": str(RESTARTS),
     "objective.options.temperature": "1e-7",  # about the first mean squared distance: a flat softmax has no direction to search in
 }
 _RATES = {"optimizer.learning_rate": ("0.005", "0.02")}
@@ -314,6 +317,8 @@ _REFITTED = {f"taylor2010-{short}-linear-ncar" for short in ("figures", "objects
 
 def _after_test(trial: str | None) -> str:
     """How test figures had a part in the settings of a trial; empty where they had none."""
+    if trial is not None and trial.endswith("-cg"):
+        return "added after the test figures of rows above"
     if trial in _REFITTED:
         return "fitted again with a rewritten solver after first test figures"
     tuned = trial is not None and trial.startswith("taylor2010-angles-") and not trial.endswith(("-chance", "-pixels"))

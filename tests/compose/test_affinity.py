@@ -201,3 +201,24 @@ def test_distances_on_a_device_that_is_not_read_are_exact_for_near_points_far_fr
         found.append([affinity.detach().double(), *[slope.double() for slope in slopes]])
     for one, exact in zip(*found, strict=True):
         assert (one - exact).norm() <= 2e-7 * exact.norm()
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("kind", ["far", "scattered", "bunched"])
+def test_distances_of_a_compiled_graph_are_as_good_as_those_without_one(kind: str, own: bool) -> None:
+    """No pair is near, a few are, most are: each of the three ways of `near_pairs.py`, and both gradients."""
+    affinity, x, y = Euclidean(0.3), many("bunched" if kind == "bunched" else "scattered"), many("scattered")[:40] + 0.05
+    x, y = (x, y) if kind != "far" else (x[6:66], y[:5] + 100)
+    weight = torch.rand(len(x), len(x) if own else len(y), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch._dynamo.reset()
+    found = []
+    for call, dtype in ((torch.compile(affinity, fullgraph=True, backend="aot_eager"), torch.float32), (affinity, torch.float64)):
+        mine = x.float().to(dtype).requires_grad_()
+        others = mine if own else y.float().to(dtype).requires_grad_()
+        near = call(mine, others)
+        slopes = torch.autograd.grad((near * weight.to(dtype)).sum(), [mine] if own else [mine, others])
+        found.append([near.detach(), *slopes])
+    compiled, exact = found
+    torch.testing.assert_close(compiled[0].double(), exact[0], rtol=3e-6, atol=0)
+    for one, other in zip(compiled[1:], exact[1:], strict=True):
+        assert (one - other).norm() <= 1e-6 * other.norm()

@@ -19,7 +19,7 @@ from nearkin.kernels.contract import Work
 from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
 from nearkin.kernels.triton_single_pairs import pair_lists
-from nearkin.kernels.triton_tuning import NARROW, Tile
+from nearkin.kernels.triton_tuning import NARROW, Tile, scheme_of
 from nearkin.kernels.wide_engine import WideEngine
 
 # Products of unused lanes may overflow in numpy, as they do silently on the GPU.
@@ -483,6 +483,28 @@ def test_hard_points_in_the_wide_engine(small_tiles):
     assert bool((first.isnan() | second.isnan()).all())
 
 
+def test_the_next_call_works_after_memory_ran_out_inside_a_block(small_tiles, monkeypatch):
+    work, by, left = SHAPES["classes, not itself"], WideEngine("highest", 16 * 16 * 8), [2]
+    expected, product = by.summaries(work), wide_engine._product
+
+    def runs_out(a: Tensor, b: Tensor) -> Tensor:
+        left[0] -= 1
+        if left[0] == 0:
+            raise torch.OutOfMemoryError("no memory left")
+        return product(a, b)
+
+    monkeypatch.setattr(wide_engine, "_product", runs_out)
+    with pytest.raises(torch.OutOfMemoryError, match="no memory left"):
+        by.summaries(work)
+    for mine, other in zip(by.summaries(work), expected, strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_high_takes_16_bits_above_128_dimensions():
+    assert [scheme_of("high", d) for d in (128, 129)] == ["tf32", "fp16"]
+    assert scheme_of("highest", 129) == "fp16x3" and NARROW["high"] == NARROW["fast"]
+
+
 def test_the_width_chooses_the_engine():
     by = TritonEngine("highest")
     narrow, wide = (
@@ -514,7 +536,10 @@ def as_written(work: Work, temperature: float) -> Tensor:
     [
         "classes, not itself",
         "references, some skipped",
-        *(pytest.param(name, marks=SOAK) for name in ("own lists", "own targets", "references, lists", "own, inner product", "references, inner product")),
+        *(
+            pytest.param(name, marks=SOAK)
+            for name in ("own lists", "own targets", "references, lists", "own, inner product", "references, inner product")
+        ),
     ],
 )
 def test_points_of_the_caller_are_read_in_their_own_type(name, kind, unit, dtype, small_tiles, monkeypatch):

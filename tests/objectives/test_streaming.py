@@ -16,6 +16,7 @@ from nearkin.compose.points import Points, fresh_ids
 from nearkin.compose.references import InBatch, MemoryBank, Proxies
 from nearkin.compose.relation import LabelDistance, LabelOverlap, ListedNeighbors, SameId, SameLabel
 from nearkin.objectives import streaming
+from nearkin.objectives.mean_of_positives import _one_positive
 from tests.largest_tensor import Largest
 
 N, D = 37, 5
@@ -368,3 +369,13 @@ def test_running_out_of_memory_changes_nothing():
     path = f"import sys; sys.path[:0] = {sys.path!r}\n"
     done = subprocess.run([sys.executable, "-c", path + STARVED], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "as it was", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("labels", [torch.arange(60) % 6, torch.arange(60) // 10], ids=["in turn", "in runs"])
+def test_each_query_of_a_class_takes_another_positive(labels: Tensor) -> None:
+    """Else the gradient of the one that all take is a difference of sums over the class."""
+    _, order = labels.sort(stable=True)
+    low, high = (torch.searchsorted(labels.sort().values, labels, right=right) for right in (False, True))
+    found = _one_positive(labels, order, low, high, torch.arange(60)[:, None])
+    assert torch.equal(labels[found], labels) and bool((found != torch.arange(60)).all())
+    assert torch.equal(found.sort().values, torch.arange(60))

@@ -21,16 +21,27 @@ def _scale(data: str, row: str) -> float:
     """What an anchor's unit length is multiplied by in the softmax."""
     settings = next(trial.settings for trial in TRIALS if trial.name == trial_name(data, row))
     run = override(Run(), settings)
-    made = build("nearest_class_mean", run.objective.options, num_classes=SETS[data].classes, dimension=run.network.dimension, size=1)
+    facts = {"num_classes": SETS[data].classes, "dimension": run.network.dimension, "size": 1}
+    made = build("nearest_class_mean", run.objective.options, **facts, unit_length=run.network.normalize)
     return float(cast(Any, made).references.vectors[0].norm()) / cast(Any, made).affinity.temperature
 
 
 @pytest.mark.parametrize("data", SETS)
 def test_the_rows_are_multiples_of_the_default(data: str) -> None:
     clear = math.log(99 * (SETS[data].classes - 1)) / math.sqrt(2)
-    expected = {DEFAULT: clear, "half": clear / 2, "double": 2 * clear, "length": clear, "unit": clear, "printed": 1.0}
+    expected = {DEFAULT: clear, "half": clear / 2, "double": 2 * clear, "clear": clear, "unit": clear, "printed": 1.0}
     assert {row: _scale(data, row) for row in expected} == pytest.approx(expected, abs=1e-3)
     assert _scale(data, "cosine") == pytest.approx(math.sqrt(2) * clear, abs=1e-3)
+
+
+@pytest.mark.parametrize("data", SETS)
+def test_the_default_of_a_training_is_a_row_of_the_table(data: str) -> None:
+    settings = next(trial.settings for trial in TRIALS if trial.name == trial_name(data, DEFAULT))
+    known = {"num_classes": SETS[data].classes, "dimension": 256, "size": 1}
+    row = build("nearest_class_mean", override(Run(), settings).objective.options, **known)
+    made = build("nearest_class_mean", {}, **known)
+    assert cast(Any, made).affinity.temperature == pytest.approx(1.0) == cast(Any, row).affinity.temperature
+    torch.testing.assert_close(cast(Any, made).references.vectors, cast(Any, row).references.vectors, atol=1e-3, rtol=1e-3)
 
 
 def test_every_row_is_measured_on_held_out_images_of_every_set() -> None:

@@ -107,12 +107,23 @@ def test_sets_that_a_method_lacks_do_not_count_in_the_ranks() -> None:
 
 def test_tuned_methods_are_ranked_over_the_sets_that_they_share() -> None:
     names = ["kNN (3 trials)", "TabularNCA (3 trials)", "MLP (3 trials)", "TabularNCA"]
-    some = records({name: [1.0, 2.0, 3.0] for name in names})
-    some[2]["runs"] = [run for run in some[2]["runs"] if not run["method"].startswith("kNN")]  # two of three sets: ranked
-    for record in some[1:]:
-        record["runs"] = [run for run in record["runs"] if not run["method"].startswith("MLP")]  # one of three: listed only
-    assert shared_by_tuned(some) == (["TabularNCA (3 trials)", "kNN (3 trials)"], some[:2])
+    some = records({name: [1.0] * 10 for name in names})
+    some[9]["runs"] = [run for run in some[9]["runs"] if not run["method"].startswith("kNN")]  # nine of ten sets: ranked
+    for record in some[8:]:
+        record["runs"] = [run for run in record["runs"] if not run["method"].startswith("MLP")]  # eight of ten: listed only
+    assert shared_by_tuned(some) == (["TabularNCA (3 trials)", "kNN (3 trials)"], some[:9])
     assert shared_by_tuned(records({"kNN": [1.0]})) == ([], [])
+
+
+def test_the_page_says_which_tuned_fits_are_missing(tmp_path: Path) -> None:
+    def run(method: str, seed: int = 0) -> dict[str, Any]:
+        return {"method": f"{method} (3 trials)", "seed": seed, "accuracy": 90.0, "fit_cpu_seconds": 1.0}
+
+    for name, runs in (("wine", [run("TabularNCA"), run("TabularNCA", 1), run("kNN")]), ("digits", [run("TabularNCA")])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"set": name, "task": "classes", "rows": 178, "runs": runs}))
+    said = page(tmp_path)
+    assert "- TabularNCA (3 trials): 2 of 2 sets. Not run: none; a second seed is in the JSON for 1 sets, and not in the table." in said
+    assert "- kNN (3 trials): 1 of 2 sets. Not run: digits." in said
 
 
 def test_wins_and_the_corrected_p_of_wilcoxon() -> None:

@@ -6,13 +6,15 @@ import torch
 from nearkin.search.soft_tiles import COLUMNS, ROWS, tiled_mean
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("squared", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_mean_is_that_of_the_whole_softmax(squared: bool, dtype: torch.dtype) -> None:
+def test_the_mean_is_that_of_the_whole_softmax(weighted: bool, squared: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    queries, references = torch.randn(ROWS + 30, 5, dtype=dtype), torch.randn(2 * COLUMNS + 7, 5, dtype=dtype) + 100
-    queries[:3] = references[:3]
-    weights, targets = torch.rand(len(references), dtype=dtype).log(), torch.randn(len(references), 2, dtype=dtype)
+    queries, references = torch.randn(ROWS + 30, 5, dtype=dtype), torch.randn(2 * COLUMNS + 7, 5, dtype=dtype)
+    queries[:5], references[-9:] = references[:5], 1000.0
+    queries[5] = 990.0  # far from most of them
+    weights, targets = torch.rand(len(references), dtype=dtype).log() * weighted, torch.randn(len(references), 2, dtype=dtype)
     without = torch.full((len(queries),), -1)
     without[:3] = torch.arange(3)
     away = torch.cdist(queries.double(), references.double(), compute_mode="donot_use_mm_for_euclid_dist")

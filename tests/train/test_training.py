@@ -358,6 +358,22 @@ def test_two_points_may_use_one_dimension(tmp_path, digits):
     assert notes.epochs[-1]["dimensions used"] < 1.5 and not any("collapsed" in line for line in notes.lines)
 
 
+@pytest.mark.parametrize(
+    ("options", "unit_length", "length", "scale"),
+    [
+        ({}, False, 4.8029, 1.0),  # the anchors are placed farther out
+        ({}, True, 1.0, 4.8029),  # but not for embeddings that cannot follow them
+        ({"metric": "cosine"}, False, 1.0, 6.7923),
+        ({"length": 1.0}, False, 1.0, 4.8029),
+        ({"scale": 1.0}, False, 1.0, 1.0),  # as printed
+    ],
+)
+def test_anchors_are_placed_where_a_point_is_sure_of_its_class(options, unit_length, length, scale):
+    made = build("nearest_class_mean", options, num_classes=10, dimension=16, size=1, unit_length=unit_length)
+    assert made.references.vectors.norm(dim=1).tolist() == pytest.approx([length] * 10, abs=1e-4)
+    assert 1 / made.affinity.temperature == pytest.approx(scale, abs=1e-4)
+
+
 def test_class_vectors_answer_for_themselves(tmp_path, digits):
     small = digits.subset(torch.arange(600))
     for objective in ("softmax", "nearest_class_mean", "large_margin_softmax", "center_loss"):

@@ -5,7 +5,7 @@ temperature. The one an objective was trained with is the one to search with.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.derivatives import apply
-from nearkin.compose.value_checks import may_read
+from nearkin.compose.near_pairs import NEAR, blocks, doubled, expanded, slopes
+from nearkin.compose.value_checks import READ_FROM, may_read
 
 
 class Affinity(Protocol):
@@ -151,8 +152,8 @@ class Euclidean:
     """Minus the Euclidean distance, -|q - r| / temperature.
 
     It is computed from differences where points are near, not from the expansion: a root magnifies the error of a small square. Many pairs
-    on a CPU take the expansion for points that are far apart, where it is as good; float32 points on a GPU take it in float64, which is as
-    good everywhere. The gradient at distance zero, where none exists, is zero.
+    on a CPU, and all under torch.compile there, take the expansion for points that are far apart, where it is as good; float32 points on a
+    GPU take it in float64, which is as good everywhere. The gradient at distance zero, where none exists, is zero.
 
     Parameters
     ----------
@@ -172,7 +173,8 @@ class Euclidean:
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         if queries.dtype == torch.float32 and not may_read(queries):
-            return _in_float64(queries, references, self.temperature)
+            way = _in_a_graph if queries.device.type in READ_FROM else _in_float64
+            return way(queries, references, self.temperature)
         spread = _spread(queries, references) if _many(queries, references) else None
         if spread is None:
             spread = _Spread(torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist"))
@@ -181,9 +183,6 @@ class Euclidean:
             _Distance, queries, None if references is queries else references, distance.mul_(-1 / self.temperature), self.temperature, *near
         )
         return found
-
-
-NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of a square is off by some ten roundings at most
 
 
 def _many(queries: Tensor, references: Tensor) -> bool:
@@ -221,37 +220,17 @@ def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
         return None
     rows, columns = near.nonzero(as_tuple=True)
     distance = squared.clamp_min_(0).sqrt_()
-    for here in _blocks(len(rows)):
+    for here in blocks(len(rows)):
         some, others = rows[here], columns[here]
         distance[some, others] = (queries[some] - references[others]).norm(dim=1)
     return _Spread(distance, rows, columns, q, r)
 
 
-def _blocks(count: int) -> Iterator[slice]:
-    """Pairs taken together: their differences stay in the cache."""
-    return (slice(start, start + 2**13) for start in range(0, count, 2**13))
-
-
 def _in_float64(queries: Tensor, references: Tensor, temperature: float) -> Tensor:
     """Minus distances of float32 points by a product in float64, whose expansion keeps 29 bits more than the points have."""
-    parts = _doubled(queries.detach(), None if references is queries else references.detach(), temperature)
+    parts = doubled(queries.detach(), None if references is queries else references.detach(), temperature)
     found: Tensor = apply(_DistanceInFloat64, queries, None if references is queries else references, *parts, temperature)
     return found
-
-
-SAME = 2.0**-48  # of the squared lengths: below, two points are one to rounding
-
-
-def _doubled(queries: Tensor, references: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Minus the distances over the temperature (n, m) in float32; both sides in float64, around the mean of the references."""
-    center = (queries if references is None else references).double().mean(0)
-    q = queries - center
-    r = q if references is None else references - center
-    mine = q.square().sum(1)
-    lengths = mine[:, None] + (mine if references is None else r.square().sum(1))  # (n, m)
-    squared = torch.addmm(lengths, q, r.T, alpha=-2)
-    squared = torch.where(squared > SAME * lengths, squared, 0.0)
-    return (squared.sqrt() * (-1 / temperature)).float(), q, None if references is None else r
 
 
 class _DistanceInFloat64(torch.autograd.Function):
@@ -279,6 +258,38 @@ class _DistanceInFloat64(torch.autograd.Function):
         mine = q * pull.sum(1)[:, None] - pull @ (q if references is None else r)
         theirs = None if references is None else (r * pull.sum(0)[:, None] - pull.T @ q).float()
         return mine.float(), theirs, None, None, None, None
+
+
+def _in_a_graph(queries: Tensor, references: Tensor, temperature: float) -> Tensor:
+    """Minus distances of float32 points in a graph of torch.compile on a CPU: see `near_pairs.py`."""
+    others = None if references is queries else references
+    parts = expanded(queries.detach(), None if others is None else others.detach(), temperature)
+    found: Tensor = apply(_DistanceInGraph, queries, others, *parts, temperature)
+    return found
+
+
+class _DistanceInGraph(torch.autograd.Function):
+    """Minus distances that were found before, and their gradient by products of matrices but for the near pairs."""
+
+    @staticmethod
+    def forward(queries: Tensor, references: Tensor | None, minus: Tensor, near: Tensor, number: Tensor, temperature: float) -> Tensor:
+        return minus.view_as(minus)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        queries, references, _, near, number, ctx.temperature = inputs
+        ctx.save_for_backward(queries, references, output, near, number)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        queries, references, minus, near, number = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            pull, distance = upstream[0] / -ctx.temperature, minus * -ctx.temperature
+            of_queries, of_references = _known_to_autograd(pull, queries, references, distance)
+        else:
+            pull = torch.where(minus < 0, upstream[0] / minus, 0.0) / ctx.temperature**2  # over minus the distance, twice
+            of_queries, of_references = slopes(pull, near, number, queries, references)
+        return of_queries, of_references, None, None, None, None
 
 
 class _Distance(torch.autograd.Function):
@@ -348,7 +359,7 @@ def _by_products(pull: Tensor, queries: Tensor, references: Tensor | None, sprea
     others = queries if references is None else references
     of_queries = (q * pull.sum(1)[:, None]).addmm_(pull, r, alpha=-1)
     of_references = None if references is None else (r * pull.sum(0)[:, None]).addmm_(pull.T, q, alpha=-1)
-    for here in _blocks(len(rows)):
+    for here in blocks(len(rows)):
         force = (queries[rows[here]] - others[columns[here]]).mul_(pull_near[here, None])
         of_queries.index_add_(0, rows[here], force)
         if of_references is not None:

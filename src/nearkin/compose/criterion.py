@@ -90,6 +90,11 @@ def count(mask: Tensor) -> Tensor:
     return torch.cat([mask[start : start + step].sum(1) for start in range(0, len(mask), step)])
 
 
+def count_all(mask: Tensor) -> Tensor:
+    """() how many of all."""
+    return count(mask).sum() if torch.compiler.is_compiling() else torch.count_nonzero(mask)
+
+
 def soft_hinge(x: Tensor) -> Tensor:
     """log(1 + e^x). torch's default turns into a straight line at 20, which is 2e-9 off in float64; at 40 it is exact."""
     return softplus(x, threshold=40)
@@ -323,7 +328,7 @@ class Pairs:
         right, pairs = relation.cost == 0, count(relation.candidate)
         off = _off(affinity.detach(), right, relation.candidate, self.margin)
         values = apply(_OffSquared, affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)
-        return Outcome(values, pairs.to(values.dtype), torch.count_nonzero(off))
+        return Outcome(values, pairs.to(values.dtype), count_all(off != 0))
 
 
 def _off(affinity: Tensor, right: Tensor, candidate: Tensor, margin: float) -> Tensor:

@@ -80,7 +80,7 @@ def plan(parts: Composition, n: int, m: int, device: str, *, d: int = 0, engine:
     """Choose the route for n queries and m references.
 
     Which kernel a streamed evaluation takes is decided by the device (`nearkin.kernels.choose`) and, on CUDA, by width and precision: above
-    128 dimensions (256 with "fast") the matrix library computes the products.
+    256 dimensions (128 with "highest") the matrix library computes the products.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ chosen triplets. Where right ones are not few, rows are sorted once, so that all
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -119,8 +119,31 @@ def _hard(affinity: Tensor, right: Tensor, wrong: Tensor, margin: float) -> _Cho
     chosen = right.any(1) & wrong.any(1)
     farthest = affinity.masked_fill(~right, torch.inf).amin(1)
     nearest = affinity.masked_fill(~wrong, -torch.inf).amax(1)
+    if torch.compiler.is_compiling():
+        farthest, nearest = (apply(_Found, affinity, mask, found.detach()) for mask, found in ((right, farthest), (wrong, nearest)))
     hinge = _hinge(farthest, nearest, chosen, margin)
     return _Chosen(hinge, chosen.long(), (hinge > 0).long())
+
+
+class _Found(torch.autograd.Function):
+    """Gives what was found in every row (n,) the gradient of torch's amin and amax: the entries that are equal to it share it evenly.
+
+    By floats alone: of torch's own, a compiler would keep truth values (n, m), which take it longer to store than all the rest takes.
+    """
+
+    @staticmethod
+    def forward(affinity: Tensor, mask: Tensor, found: Tensor) -> Tensor:
+        return found.view_as(found)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        affinity, mask, found = ctx.saved_tensors
+        equal = torch.where(mask, 1 - (affinity - found[:, None]).abs().sign(), 0.0)  # 1 or 0
+        return (upstream[0] / equal.sum(1).clamp_min(1))[:, None] * equal, None, None
 
 
 def _ranked(affinity: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,8 +36,8 @@ def _center(points: Tensor, lengths: Tensor | None) -> Tensor:
     """(d,) the mean of the rows, or of the rows at length 1, some at a time: without a copy of all in float32."""
     if lengths is None:
         return points.mean(0, dtype=kind_of(points))
-    parts = zip(points.split(_AT_ONCE), lengths.split(_AT_ONCE), strict=True)
-    return torch.stack([(rows / length[:, None]).sum(0) for rows, length in parts]).sum(0).div_(len(points))
+    parts = [slice(start, start + _AT_ONCE) for start in range(0, len(points), _AT_ONCE)]
+    return torch.stack([(points[part] / lengths[part, None]).sum(0) for part in parts]).sum(0).div_(len(points))
 
 
 def _frame(work: Work, temperature: float) -> Frame:
@@ -51,16 +51,19 @@ def _frame(work: Work, temperature: float) -> Frame:
 
 def _packed(frame: Frame, own: bool, like: Tensor) -> Tensor:
     """The tensors of a frame, which are kept for the gradient, as one."""
-    held = [x for x in frame[1 : 3 if own else 4] if x is not None]
+    held = [x for x in (frame.center, frame.query_lengths, None if own else frame.reference_lengths) if x is not None]
     return torch.cat(held) if len(held) > 1 else held[0] if held else like.new_empty(0, dtype=kind_of(like))
 
 
 def _unpacked(packed: Tensor, work: Work, temperature: float) -> Frame:
     """The inverse of `_packed`."""
     n, m, d = sizes(work)
-    own, held = work.references is None, [d * work.squared, n * work.unit_queries, m * (work.unit_references and work.references is not None)]
-    center, mine, theirs = (part if size else None for size, part in zip(held, packed.split(held), strict=True))
-    return Frame(_scale(temperature), center, mine, mine if own else theirs)
+    own = work.references is None
+    ends = [d * work.squared]
+    ends.append(ends[0] + n * work.unit_queries)
+    center, mine, theirs = packed[: ends[0]], packed[ends[0] : ends[1]], packed[ends[1] : ends[1] + m * (not own and work.unit_references)]
+    held = [part if len(part) else None for part in (center, mine, mine if own else theirs)]
+    return Frame(_scale(temperature), *held)
 
 
 def _as_read(work: Work, frame: Frame, engine: Engine) -> Work:

@@ -1,7 +1,7 @@
 """The GPU engine: two fused passes over all pairs in Triton, in O((n + m) d) memory, without host synchronization.
 
 `fast`     16-bit floats scaled to the data's range: tf32's mantissa at twice its rate
-`high`     tf32
+`high`     tf32; above 128 dimensions as `fast`
 `highest`  every operand as the sum of two 16-bit floats (22 bits), three products per product: float32 for most purposes
 
 The passes are in `triton_summaries.py` and `triton_gradients.py`; `triton_prepare.py` prepares what they read.
@@ -23,7 +23,19 @@ from nearkin.kernels.triton_gradients import gradients_kernel
 from nearkin.kernels.triton_points import finished, framed
 from nearkin.kernels.triton_single_pairs import ENTRIES, PairLists, listed_gradients_kernel, listed_sums_kernel, pair_lists
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
-from nearkin.kernels.triton_tuning import CAST, NARROW, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
+from nearkin.kernels.triton_tuning import (
+    CAST,
+    NARROW,
+    SCHEME_OF,
+    SCHEMES,
+    Pass,
+    Precision,
+    Scheme,
+    Tile,
+    dimensions,
+    scheme_of,
+    tile_of,
+)
 from nearkin.kernels.triton_values import values_by_kernel
 from nearkin.kernels.wide_engine import WideEngine
 
@@ -150,7 +162,7 @@ class TritonEngine:
 
     def _setting(self, which: Pass, work: Work) -> _Setting:
         n, m, d = sizes(work)
-        name = self.scheme or SCHEME_OF[self.precision]
+        name = self.scheme or scheme_of(self.precision, d)
         own = work.references is None
         scattered = work.skip is not None and not own and _mode(work) != prepare.LISTED
         tile = self.tiles.get(which) or tile_of(which, name, d, scattered)
@@ -166,9 +178,7 @@ def _tidy(work: Work) -> Work:
     references = None if work.references is None else work.references.contiguous()
     targets = None if work.targets is None else (work.targets[0].float().contiguous(), work.targets[1].float().contiguous())
     span, listed, skip = (None if x is None or x.numel() == 0 else x.contiguous() for x in (work.span, work.listed, work.skip))
-    return work._replace(
-        queries=work.queries.contiguous(), references=references, span=span, listed=listed, skip=skip, targets=targets
-    )
+    return work._replace(queries=work.queries.contiguous(), references=references, span=span, listed=listed, skip=skip, targets=targets)
 
 
 def _mode(work: Work) -> int:

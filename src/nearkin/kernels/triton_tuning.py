@@ -32,8 +32,14 @@ SCHEMES: Mapping[str, Scheme] = {
 }
 # The scheme of each precision. fp16x3 carries 22 bits where bf16x3 carries 16, at the same cost.
 SCHEME_OF: Mapping[str, str] = {"fast": "fp16", "high": "tf32", "highest": "fp16x3"}
-# Dimensions up to which these kernels are ahead of `wide_engine.py`, whose cost does not grow with the square of d.
-NARROW: Mapping[str, int] = {"fast": 256, "high": 128, "highest": 128}
+# Dimensions up to which these kernels are ahead of `wide_engine.py`, whose cost does not grow with the square of d: as many as one program
+# holds. Measured by `python -m bench.crossover`; the number of points makes no difference.
+NARROW: Mapping[str, int] = {"fast": 256, "high": 256, "highest": 128}
+
+
+def scheme_of(precision: str, d: int) -> str:
+    """The scheme of a precision. Above 128 dimensions "high" takes 16-bit operands, as the wide engine does: their mantissa is tf32's."""
+    return SCHEME_OF["fast"] if precision == "high" and d > _CHUNK else SCHEME_OF[precision]
 
 
 class Tile(NamedTuple):

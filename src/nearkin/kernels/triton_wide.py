@@ -190,9 +190,7 @@ def _grown_by(top, total, tops, sums):
 
 
 @triton.jit(do_not_specialize=["start", "count", "parts", "offset"])
-def join_kernel(
-    partial, first, second, start, offset, count, length, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr, MODE: tl.constexpr
-):
+def join_kernel(partial, first, second, start, offset, count, length, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr, MODE: tl.constexpr):
     """Add `parts` partial sums (4, parts, length) of `count` queries, from column `offset` on, to the running summaries in float64."""
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = x < count

@@ -1,7 +1,7 @@
 """The GPU engine for wide embeddings: products of blocks by the matrix library, everything between them in one pass each.
 
-The fused kernels of `triton_engine.py` hold a row of points in registers; above 128 dimensions (256 at 16 bits) their gradient has to
-compute all affinities again for each chunk of dimensions, and its cost grows with the square of d. Here it grows with d:
+The fused kernels of `triton_engine.py` hold a row of points in registers; above 128 dimensions (256 with 16-bit operands) their gradient
+has to compute all affinities again for each chunk of dimensions, and its cost grows with the square of d. Here it grows with d:
 
 * blocks of at most `block_bytes` hold the products of some queries and some references, from one library product of split operands:
   [low, high, high] by [high, low, high], 16-bit floats in, float32 out (`fast` and `high`: high by high);
@@ -109,7 +109,8 @@ class _Ready(NamedTuple):
         kernel[(-(-height // _ROWS), -(-width // _COLUMNS))](
             products, self.rows.bias, self.columns.bias, self.per_dot, *(targets or (none, none)), span, listed, skip, self.plan, *between,
             block.top, block.left, height, width, block.bottom, products.stride(0), self.n, self.m, listed_each, skip_each,
-            self.plan.shape[1], BM=_ROWS, BN=_COLUMNS, BS=_SLIVER, G=_COLUMNS, T=0 if targets is None else targets[0].shape[1], MODE=_mode(work), OWN=self.own,
+            self.plan.shape[1], BM=_ROWS, BN=_COLUMNS, BS=_SLIVER, G=_COLUMNS, T=0 if targets is None else targets[0].shape[1],
+            MODE=_mode(work), OWN=self.own,
             num_warps=_WARPS, **constants,
         )  # fmt: skip
 

@@ -36,7 +36,7 @@ class NearestClassMean(NeighborhoodObjective):
     anchors : Tensor of shape (C, d)
         One row for each class. `nearkin.compose` makes them: `orthonormal(C, d)` (C <= d), `simplex(C, d)` (C <= d + 1),
         `packed(C, d)` for more classes than dimensions, `circle(C)` in the plane; `assign(anchors, seed)` shuffles the rows.
-        Multiply them by a length to place them farther out.
+        Multiply them by a length to place them farther out, where embeddings are not of unit length.
     metric : {"euclidean", "cosine"} or callable, default="euclidean"
         The distance M. A callable takes embeddings (n, d) and anchors (C, d), returns distances (n, C) and must be
         differentiable.
@@ -54,8 +54,10 @@ class NearestClassMean(NeighborhoodObjective):
     Notes
     -----
     The loss has a floor above zero, where a point is at its anchor. By default it is 0.01. With scale 1 and orthonormal anchors it is
-    log(1 + (C - 1) exp(-sqrt 2)), and p is no confidence. Multiplying the anchors by a length has the same effect as multiplying the
-    scale: the default takes it into account.
+    log(1 + (C - 1) exp(-sqrt 2)), and p is no confidence. Longer anchors have the same effect on the loss as a higher scale, and the
+    default takes it into account. Where embeddings are not of unit length, `nearkin train --objective nearest_class_mean` makes the
+    anchors log(99 (C - 1)) / sqrt 2 long instead: on held-out images of 10, 100 and 200 classes 10.3, 29.5 and 4.4% errors by the
+    nearest anchor, against 10.8, 30.6 and 5.0% with the scale (one to three seeds, docs/papers/hao2018.md).
 
     Differs: eq. (6), (7) and (10) are used as corrected; `scale` is 1 in the paper; the cosine with a zero vector is 0.
 

@@ -261,7 +261,7 @@ def contrasted(outcome: Outcome, two: Tensor | None) -> Outcome:
     if two is None:
         return outcome
     values, weight, active = (torch.where(two, part, 0) for part in outcome[:3])
-    return outcome._replace(values=values, weight=weight, active=active)
+    return Outcome(values, weight, active, outcome.clamped)
 
 
 def check_twice(ids: Tensor) -> None:

@@ -30,11 +30,11 @@ def mean_of_positives(
     count = high - low - (own >= 0).sum(1)  # (n,) positives
     valid = count > 0
     rows = torch.cat([others, others.square().sum(1, keepdim=True)], 1) if work.squared else others
-    first = _first_positive(order, low, high, own)
-    listed = torch.where(valid, first, -1)[:, None]
+    one = _one_positive(mine, order, low, high, own)
+    listed = torch.where(valid, one, -1)[:, None]
     soft = evaluate(work._replace(listed=listed, skip=skip))
-    beyond = rows[first.clamp_min(0)] - _means(rows, torch.searchsorted(ranked, theirs), low, own, count)
-    gap = (work.queries * beyond[:, : others.shape[1]]).sum(1)  # of the first positive's affinity and the mean one
+    beyond = rows[one] - _means(rows, torch.searchsorted(ranked, theirs), low, own, count)
+    gap = (work.queries * beyond[:, : others.shape[1]]).sum(1)  # of the one positive's affinity and the mean one
     if work.squared:
         gap = 2 * gap - beyond[:, -1]
     alone = valid & ~soft.valid  # its one positive is its only candidate: a certain choice, which kernels skip
@@ -53,10 +53,21 @@ def _means(rows: Tensor, first: Tensor, low: Tensor, own: Tensor, count: Tensor)
     return (totals[low.clamp_max(len(rows) - 1)] - itself) / count.clamp_min(1)[:, None]
 
 
-def _first_positive(order: Tensor, low: Tensor, high: Tensor, own: Tensor) -> Tensor:
-    """(n,) the position of one positive: the first of the class that is not the query itself."""
-    tried = low[:, None] + torch.arange(own.shape[1] + 1, device=low.device)  # (n, e + 1): one of them is free
-    inside = tried < high[:, None]
+def _one_positive(mine: Tensor, order: Tensor, low: Tensor, high: Tensor, own: Tensor) -> Tensor:
+    """(n,) the position of one positive: a member of the class that is not the query itself.
+
+    Each query of a class takes another member. If all took one, the gradient of its row would be a difference of sums over the class.
+    """
+    tries = 1 + torch.arange(own.shape[1] + 1, device=low.device)  # (e + 1,): one of them is free
+    tried = low[:, None] + (_turns(mine)[:, None] + tries) % (high - low).clamp_min(1)[:, None]
     positions = order[tried.clamp_max(len(order) - 1)]
-    free = inside & ~(positions[:, :, None] == own[:, None]).any(2)
+    free = ~(positions[:, :, None] == own[:, None]).any(2)
     return positions.gather(1, free.long().argmax(1, keepdim=True))[:, 0]
+
+
+def _turns(mine: Tensor) -> Tensor:
+    """(n,) how many queries of its class come before each query."""
+    ranked, order = mine.sort(stable=True)
+    turns = torch.empty_like(order)
+    turns[order] = torch.arange(len(mine), device=mine.device) - torch.searchsorted(ranked, ranked)
+    return turns

@@ -124,14 +124,10 @@ class NeighborhoodObjective(Objective):
         given, own = batch, references is None
         if references is None:
             if getattr(self.references, "from_batch", False) and batch.ids is None:
-                batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
+                batch = Points(batch.embeddings, batch.labels, torch.arange(len(batch.embeddings), device=batch.embeddings.device))
             references = self.references(batch)
         elif getattr(self.affinity, "own_references", False):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
-        two = None
-        if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
-            assert batch.labels is not None
-            two = inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__)
         parts, route = self.parts, self._route(batch, len(references.embeddings), own)
         if route == "streamed" and (self.references.slots if own else not recorded(batch.embeddings)):
             # The kernels know no empty slots. How many are filled is read back, which a recorded step cannot do.
@@ -162,7 +158,14 @@ class NeighborhoodObjective(Objective):
         if self.penalty is not None:
             valid = outcome.weight > 0
             outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
-        return inputs.contrasted(outcome, two)
+        return self._contrasted(outcome, batch, references)
+
+    def _contrasted(self, outcome: Outcome, batch: Points, references: Points) -> Outcome:
+        """Skip all queries where there is one class only. It comes last: a compiler stores what reads the labels after a sum over them."""
+        if self.supervision != "classes" or self.known_classes() is not None or references.labels is None:
+            return outcome
+        assert batch.labels is not None
+        return inputs.contrasted(outcome, inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__))
 
     def _by_column(self, batch: Points, references: Points) -> Outcome:
         """The short way where each query has at most one positive; queries that have none are left out where they can be counted."""

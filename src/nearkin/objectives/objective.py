@@ -405,7 +405,8 @@ class Objective(nn.Module, ABC):
         if references is not None:
             references = inputs.check_references(references, batch, self.supervision)
         outcome = self.outcome(batch, references)
-        self._counts = _without_graph(outcome.weight), _without_graph(outcome.active), outcome.clamped
+        counts = _without_graph(outcome.weight), _without_graph(outcome.active), outcome.clamped
+        self.__dict__["_counts"] = counts  # past nn.Module, whose setter torch.compile guards by a dozen conditions
         return reduce(outcome, reduction)
 
     def evaluated(self, batch: Points) -> Outcome:

@@ -140,6 +140,7 @@ def assemble(
         dimension=run.network.dimension,
         size=len(train),
         labels=labels_used(run, train),
+        unit_length=run.network.normalize,
     ).to(device)
     _check_supervision(run, train, objective, name)
     about |= {"metric": "hamming"} if run.codes.learn else deployed(objective)
