@@ -188,8 +188,8 @@ ABOUT_TABLES = {  # paragraphs above a table
         "- **C = 10 and 100**: CIFAR-10 and CIFAR-100 with the networks of table 3, p = 0.1, 20 epochs, a tenth of the training part held "
         "out. **C = 200**: every fourth character of Omniglot's background alphabets, 20 images each, of which a quarter is held out; the "
         "network for MNIST, 60 epochs with small affine changes.",
-        "- No test image was read, and the default was chosen in this table. The figure is the error by the nearest class vector; the "
-        "column 1-NN is that by the nearest image.",
+        "- No test image was read, and the default was chosen in this table. The figure is the error by the nearest "
+        "class vector; the column 1-NN is that by the nearest image.",
     ),
 }
 

@@ -46,8 +46,7 @@ _MOVED = "shifted by up to 2 pixels"
 _RULED = "by the paper's rule"
 _TOO_FAST = (
     "the loss is between 0 and 1, so the sweep hardly rises and the rate finder takes rates above 1; how far a training then gets is "
-    "chance, "
-    "so the spread is wide"
+    "chance, so the spread is wide"
 )
 _AGAIN = "tuning chose the settings of the row above, so this is the same training again"
 _BORROWED = "quoted by the paper from another one; k and preprocessing are not given"
