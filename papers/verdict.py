@@ -116,7 +116,7 @@ def comparable_margins(rows: Sequence[Verdict]) -> list[float]:
 def _word(cell: Cell, mean: float, margin: float) -> Word:
     if cell.printed is None:
         return "ours"
-    if abs(mean - cell.printed) <= margin:
+    if abs(mean - cell.printed) <= min(margin, abs(cell.printed)):  # runs that scatter wider than the figure itself do not agree with it
         return "reproduced"
     return "better" if (mean < cell.printed) == cell.smaller_is_better else "short"
 
