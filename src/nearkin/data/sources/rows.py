@@ -33,7 +33,7 @@ def lists_files(path: Path, path_column: str) -> bool:
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv_reader(path, lines)
-            header, first = next(reader, []), next(reader, [])
+            header, first = next(reader, list[str]()), next(reader, list[str]())
     except (UnicodeDecodeError, csv.Error):
         return False
     return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
