@@ -72,8 +72,8 @@ READING = (
     f"- **{AFTER_TEST}**: settings of the row were chosen or changed after test figures had been seen. Such a row is not a clean test; its "
     "note says what happened.",
     "- **reproduced**: the printed figure is within our mean plus or minus the larger of two standard deviations and the 95 % binomial "
-    "interval of the test part, and differs from the mean by less than itself. **better**, **short**: it does not, on either side. The note "
-    "of a short row lists ablations: its figure with one thing or a few changed.",
+    "interval of the test part, and differs from the mean by less than itself. **better**, **short**: it does not, on either side. The "
+    "note of a short row lists ablations: its figure with one thing or a few changed.",
     "- **cited**: a figure that the paper quotes from another one. **ours**: nothing is printed. **not run**: not run by us. **diverged**: "
     "every training diverged; where some did, the note counts them, and the figures are those of the others.",
     "- **✓** and **✗**: our mean reaches the printed figure, or it does not; where nothing is printed, a target of ours that the note "
