@@ -193,6 +193,13 @@ def test_too_many_columns_are_refused_in_words() -> None:
         TableSchema.learned({f"c{at}": [1.0, 2.0] for at in range(10_001)})
 
 
+def test_a_file_of_far_too_many_columns_is_refused_before_its_rows_are_read(tmp_path) -> None:
+    table = tmp_path / "wide.csv"
+    table.write_text(",".join(f"c{at}" for at in range(20_001)) + "\n1,2\n")  # its row has two cells only
+    with pytest.raises(ValueError, match="the table has 20,001 columns, and at most 10,000 are supported"):
+        read_columns(table)
+
+
 def test_a_hundred_thousand_categories_are_cut_to_the_most_frequent() -> None:
     cells = [f"c{at % 100_000}" for at in range(200_000)]
     schema = TableSchema.learned({"a": cells, "b": [float(at % 7) for at in range(200_000)]})

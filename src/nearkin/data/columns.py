@@ -133,9 +133,7 @@ class TableSchema:
         """
         cells = {name: column for name, column in read_columns(table).items() if name not in without}
         if len(cells) > MOST_COLUMNS:
-            raise ValueError(
-                f"the table has {len(cells):,} columns, and at most {MOST_COLUMNS:,} are supported; select some, or reduce them"
-            )
+            raise ValueError(_too_wide(len(cells)))
         named = not isinstance(table, np.ndarray)
         columns, left_out, refused = list[Column](), dict[str, str](), list[str]()
         for name, column in cells.items():
@@ -579,6 +577,8 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
             reader = csv_reader(path, lines)
             header = [cell.strip() for cell in next(reader, [])]
             check_header(path, header)
+            if len(header) > 2 * MOST_COLUMNS:  # before the rows are read; a few more may be the label and what is ignored
+                raise ValueError(_too_wide(len(header)))
             rows = list[list[str]]()
             for row in reader:
                 if row and len(row) != len(header):
@@ -595,6 +595,10 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
     if not rows:
         raise ValueError(f"{path} has no rows below its header; give at least one")
     return [(name, np.array([*(row[at] for row in rows), None], dtype=object)[:-1]) for at, name in enumerate(header)]
+
+
+def _too_wide(count: int) -> str:
+    return f"the table has {count:,} columns, and at most {MOST_COLUMNS:,} are supported; select some, or reduce them"
 
 
 def csv_reader(path: Path, lines: Iterable[str]) -> Any:
