@@ -77,7 +77,9 @@ def _tuned_tables(records: Sequence[Mapping[str, Any]]) -> str:
     of = {name: mean(some) for name, some in ranks(shared, ranked).items()}
     others = sorted(ranked[1:], key=of.__getitem__)
     said = ", ".join(f"{name.partition(' (')[0]} {of[name]:.2f}" for name in others)
-    return f" Tuned, {ranked[0].partition('(')[2].rstrip(')')} each, {len(shared)} sets, one seed: {of[ranked[0]]:.2f} ({said})."
+    nearest, (*_, p) = others[0], paired_tests(shared, ranked, ranked[0])[others[0]]
+    apart = "" if p < 0.05 else f"; not told apart from {nearest.partition(' (')[0]}, p = {p:.2f}"
+    return f" Tuned, {ranked[0].partition('(')[2].rstrip(')')} each, {len(shared)} sets, one seed: {of[ranked[0]]:.2f} ({said}){apart}."
 
 
 def _tuning(results: Path, link: str) -> list[str]:
