@@ -18,9 +18,9 @@ from nearkin.compose.relation import Related
 
 
 def sine(cosine: Tensor) -> Tensor:
-    """sin of the angle in [0, pi] with this cosine; 0 where its square is below one rounding, because the gradient would be infinite."""
+    """sin of the angle in [0, pi] with this cosine; 0 where its square is all rounding, as of equal points: its gradient would be any."""
     square = 1 - cosine.square()
-    inside = square > torch.finfo(cosine.dtype).eps
+    inside = square > 8 * torch.finfo(cosine.dtype).eps
     return torch.where(inside, torch.where(inside, square, 1.0).sqrt(), 0.0)
 
 
