@@ -25,11 +25,11 @@ def test_auto_takes_the_fastest_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_cuda_without_triton_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda _: None)
-    engines._has_triton.cache_clear()
+    engines.has_triton.cache_clear()
     with pytest.warns(UserWarning, match="Triton is not installed: CUDA tensors go through the slower torch tiles") as caught:
         chosen = [engines.choose("auto", on("cuda"), "highest") for _ in range(3)]
     assert all(isinstance(engine, TorchTiles) for engine in chosen)
-    engines._has_triton.cache_clear()
+    engines.has_triton.cache_clear()
     assert len(caught) == 1
 
 

@@ -15,8 +15,10 @@ from triton.runtime import interpreter
 from nearkin.compose.affinity import unit as directions
 from nearkin.kernels import autograd as layer
 from nearkin.kernels import wide_engine
+from nearkin.kernels.class_order import by_class
 from nearkin.kernels.contract import Work
 from nearkin.kernels.torch_tiles import TorchTiles
+from nearkin.kernels.triton_class_order import compared
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
 from nearkin.kernels.triton_single_pairs import pair_lists
 from nearkin.kernels.triton_tuning import NARROW, Tile, scheme_of
@@ -564,3 +566,31 @@ def test_points_of_the_caller_are_read_in_their_own_type(name, kind, unit, dtype
     assert_near(found[0][0], found[1][0], 1e-5)
     for mine, true in zip(found[0][1:], found[1][1:], strict=True):
         assert_near(mine, true, allowed)
+
+
+@pytest.mark.parametrize(("n", "classes"), [(1, 1), (37, 5), (530, 3), (100, 100)])
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32])
+def test_comparing_all_labels_orders_them_as_sorting_does(n, classes, kind):
+    mine = torch.randint(-1, classes, (n,), generator=torch.Generator().manual_seed(n)).to(kind)
+    mine = mine * (1 << 40) if kind == torch.int64 else mine  # more than 32 bits
+    for found, sorted_ones in zip(compared(mine), by_class(mine), strict=True):
+        assert torch.equal(found.long(), sorted_ones)
+
+
+@pytest.mark.parametrize("costs", [False, True])
+def test_pulls_are_read_in_two_launches_as_plain_torch_would(costs):
+    n = 300
+    first, second, pull = (drawn(n, seed=seed).to(kind) for seed, kind in ((1, torch.float64), (2, torch.float64), (3, torch.float32)))
+    pull[5], pull[290] = 0.0, -7.5
+    targets = (drawn(n, 2, seed=4), drawn(M, 2, seed=5)) if costs else None
+    work = Work(drawn(n, D, seed=0), drawn(M, D, seed=6), True, targets=targets, span=None if costs else torch.zeros(n, 2, dtype=torch.int64))
+    mine, theirs, same, size = wide_engine._pulls(work, first, second, pull)
+    unreachable = torch.where(pull == 0, 3e38, first)
+    assert torch.equal(mine[0], unreachable.float()) and torch.equal(mine[1], (unreachable - unreachable.float()).float())
+    reached = second if costs else torch.where(pull == 0, 3e38, second)
+    assert torch.equal(theirs.double().sum(0).float(), reached.float()) and same is pull
+    largest = 2 * 7.5
+    if costs:
+        both = torch.cat(targets)
+        largest *= float((both.max(0).values - both.min(0).values).square().sum())
+    assert 2**13 <= largest * float(size) < 2**14 and math.log2(float(size)) % 1 == 0

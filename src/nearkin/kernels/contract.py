@@ -77,13 +77,13 @@ class Work(NamedTuple):
         Of the same type. None: the queries are their own references.
     squared : bool
         True for the affinity -|q - r|^2, False for q . r.
-    span : Tensor (n, 2) int64, optional
+    span : Tensor (n, 2) of whole numbers, optional
         The positives of query i are the references span[i, 0] .. span[i, 1] - 1.
     listed : Tensor (n, k) int64, optional
         The positions of the positives, -1 where a row has fewer.
     targets : pair of Tensors (n, t) and (m, t), optional
         The cost of a pair is the squared distance of its targets.
-    skip : Tensor (n, e) int64, optional
+    skip : Tensor (n, e) of whole numbers, optional
         Positions that are not candidates, -1 where a row has fewer.
     reference_gradient : bool, default True
         False skips the gradient of the references, for a detached memory bank.

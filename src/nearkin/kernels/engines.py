@@ -67,13 +67,13 @@ def choose(engine: str, queries: Tensor, precision: str) -> Engine:
 
 def _best(device: str) -> str:
     if device == "cuda":
-        return "triton" if _has_triton() else "torch"
+        return "triton" if has_triton() else "torch"
     return "numba" if device == "cpu" and find_spec("numba") else "torch"
 
 
 @lru_cache(1)
-def _has_triton() -> bool:
-    """Cached, so that a machine without Triton warns once in a process."""
+def has_triton() -> bool:
+    """Whether Triton is installed. Cached, so that a machine without Triton warns once in a process."""
     if find_spec("triton"):
         return True
     warnings.warn("Triton is not installed: CUDA tensors go through the slower torch tiles (pip install triton)", stacklevel=4)

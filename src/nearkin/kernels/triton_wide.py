@@ -13,9 +13,11 @@ few columns. Tiles write partial results, which are added in a fixed order, so t
 import triton
 import triton.language as tl
 
-from nearkin.kernels.triton_prepare import _LISTED, _SPAN, _TARGETS, _mark, _plan_row
+from nearkin.kernels.triton_prepare import _LISTED, _SPAN, _TARGETS, _mark, _plan_row, largest, power_of_two
 
 _LOWEST = tl.constexpr(-3.0e38)
+_NO_PULL = tl.constexpr(3.0e38)  # the log-sum of a query without a pull: every power relative to it is 0
+_WEIGHT_EXPONENT = tl.constexpr(13)  # of the largest weight; fp16 ends at 2^16
 _MIXED = tl.constexpr(2)
 
 
@@ -250,6 +252,36 @@ def _query(first, second, pull, queries, n):
     a, a_low = tl.load(first + queries, mask=there, other=0.0), tl.load(first + n + queries, mask=there, other=0.0)
     b, b_low = tl.load(second + queries, mask=there, other=0.0), tl.load(second + n + queries, mask=there, other=0.0)
     return a, a_low, b, b_low, tl.load(pull + queries, mask=there, other=0.0)
+
+
+@triton.jit
+def _store_two_floats(out, n, rows, there, x):
+    """Store float64 numbers as pairs of float32 that add up to them."""
+    high = x.to(tl.float32)
+    tl.store(out + rows, high, mask=there)
+    tl.store(out + n + rows, (x - high.to(tl.float64)).to(tl.float32), mask=there)
+
+
+@triton.jit(do_not_specialize=["n"])
+def pulls_kernel(first, second, pull, first_pair, second_pair, tops, n, BLOCK: tl.constexpr, MODE: tl.constexpr):
+    """Log-sums as pairs of float32, those of queries without a pull out of reach; and the largest pull of each block."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = rows < n
+    p = tl.load(pull + rows, mask=there, other=0.0)
+    a, b = tl.load(first + rows, mask=there, other=0.0).to(tl.float64), tl.load(second + rows, mask=there, other=0.0).to(tl.float64)
+    none = tl.full([BLOCK], _NO_PULL, tl.float64)
+    _store_two_floats(first_pair, n, rows, there, tl.where(p == 0, none, a))
+    _store_two_floats(second_pair, n, rows, there, b if MODE == _TARGETS else tl.where(p == 0, none, b))
+    tl.store(tops + tl.program_id(0), tl.max(tl.abs(p), 0))
+
+
+@triton.jit(do_not_specialize=["blocks"])
+def weight_size_kernel(tops, spread, size, blocks, MODE: tl.constexpr):
+    """The power of two that brings the largest weight of a pair near 2^13; a weight is at most twice a pull, times the largest cost."""
+    top = 2.0 * largest(tops, blocks)
+    if MODE == _TARGETS:
+        top = top * tl.load(spread)
+    tl.store(size, power_of_two(top, _WEIGHT_EXPONENT))
 
 
 @triton.jit

@@ -27,7 +27,16 @@ from nearkin.kernels.layout import as_two_sets
 from nearkin.kernels.triton_points import CHUNK, ROWS, Framed, framed
 from nearkin.kernels.triton_tuning import SCHEME_OF, Precision
 from nearkin.kernels.triton_values import values_by_kernel
-from nearkin.kernels.triton_wide import add_kernel, join_kernel, mark_kernel, plan_kernel, sums_kernel, weights_kernel
+from nearkin.kernels.triton_wide import (
+    add_kernel,
+    join_kernel,
+    mark_kernel,
+    plan_kernel,
+    pulls_kernel,
+    sums_kernel,
+    weight_size_kernel,
+    weights_kernel,
+)
 from nearkin.kernels.triton_wide_points import operands_kernel, slopes_kernel, tops_kernel
 
 BLOCK_BYTES = 512 << 20
@@ -36,8 +45,7 @@ _TALL = 4096  # rows of a block, where there are as many
 _ROWS, _COLUMNS, _SLIVER, _WARPS = 32, 128, 16, 4  # of a tile of the elementwise passes, and of its slivers
 _JOINED, _PARTS = 32, 32  # queries of one program that joins partial sums, and how many of them at a time
 _WHOLE = 8  # sizes of 16-bit operands that the matrix units read at full speed
-_NO_PULL = 3e38
-_EXPONENT = 13  # of the largest weight; fp16 ends at 2^16
+_PULLS = 256  # queries of one program that reads their pulls
 
 
 class _Side(NamedTuple):
@@ -196,15 +204,11 @@ class WideEngine:
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Engine.gradients`."""
         here = self._ready(work)
-        pull = pull.float().contiguous()
-        first = torch.where(pull == 0, _NO_PULL, first)  # every power relative to it is 0
-        second = torch.where(pull == 0, _NO_PULL, second) if work.targets is None else second
-        summary = _two_floats(first), _two_floats(second), pull
-        size = _power_of_two(_largest_weight(here.work, pull))
+        *summary, size = _pulls(here.work, first, second, pull.float().contiguous())
         mine = _Gathered.zeros(here.rows, here.n)
         theirs = mine if here.own else _Gathered.zeros(here.columns, here.m)
         for block in here.blocks:
-            self._add_weights(here, block, summary, size, mine, theirs)
+            self._add_weights(here, block, tuple(summary), size, mine, theirs)
         squared = here.work.squared
         if here.own or not here.work.reference_gradient:
             return mine.gradient(here.rows, here.columns, size, squared), None
@@ -303,11 +307,6 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
 
 
-def _power_of_two(largest: Tensor) -> Tensor:
-    """() 2^k that brings `largest` near 2^13; 1 for 0."""
-    return torch.where(largest > 0, torch.exp2((_EXPONENT - torch.floor(torch.log2(largest))).clamp(-60, 60)), 1.0)
-
-
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """Add a float32 product of 16-bit operands."""
     if a.is_cuda:
@@ -328,19 +327,19 @@ def _side(points: Tensor, frame: Framed, lengths: Tensor | None, split: bool, sq
     return _Side(points, lengths, operands, scale, bias, padded)
 
 
-def _two_floats(x: Tensor) -> Tensor:
-    """(2, n) float32 that add up to a float64."""
-    high = x.float()
-    return torch.stack([high, (x - high).float()])
+def _pulls(work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Both summaries as (2, n) pairs of float32, the pulls, and () the factor of the weights."""
+    n, blocks = len(pull), -(-len(pull) // _PULLS)
+    pairs, tops, size = pull.new_empty(2, 2, n), pull.new_empty(blocks), pull.new_empty(())
+    pulls_kernel[(blocks,)](first, second, pull, *pairs, tops, n, BLOCK=_PULLS, MODE=_mode(work))
+    weight_size_kernel[(1,)](tops, tops if work.targets is None else _largest_cost(*work.targets), size, blocks, MODE=_mode(work))
+    return pairs[0], pairs[1], pull, size
 
 
-def _largest_weight(work: Work, pull: Tensor) -> Tensor:
-    """() a bound of the weights of all pairs."""
-    most = 2 * pull.float().abs().amax()
-    if work.targets is None:
-        return most
-    both = torch.cat(work.targets)
-    return most * (both.amax(0) - both.amin(0)).square().sum()
+def _largest_cost(mine: Tensor, theirs: Tensor) -> Tensor:
+    """() a bound of the costs of all pairs."""
+    both = torch.cat([mine, theirs])
+    return (both.amax(0) - both.amin(0)).square().sum()
 
 
 def _join(parts: Tensor, first: Tensor, second: Tensor, start: int, skipped: int, work: Work) -> None:

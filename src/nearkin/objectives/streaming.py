@@ -21,6 +21,7 @@ from nearkin.compose.relation import Layout, related
 from nearkin.compose.routes import Composition
 from nearkin.compose.value_checks import checked, held, may_read
 from nearkin.kernels.autograd import soft_neighbors
+from nearkin.kernels.class_order import ByClass, by_class
 from nearkin.kernels.contract import COPIES, Form, Work, kind_of, positions_of
 from nearkin.objectives.listed_neighbors import each, pairwise, weighed
 from nearkin.objectives.mean_of_positives import mean_of_positives
@@ -69,8 +70,8 @@ def stream(
         found = each(work._replace(listed=listed, skip=skip), temperature, evaluate)
         return where.trusted(found._replace(weight=found.weight * (listed >= 0).sum(1)))
     if layout.listed is None:
-        work, order = _laid_out(work, batch, references, layout, where)
-        return where.trusted(_found(work, evaluate(work, criterion), order))
+        work, queries_by = _laid_out(work, batch, references, layout, where)
+        return where.trusted(_found(work, evaluate(work, criterion), queries_by, alone=_alone(batch, references)))
     work = work._replace(listed=_distinct(_positions(layout.listed, where)))
     if criterion == "each":
         return where.trusted(each(work, temperature, evaluate))
@@ -146,18 +147,14 @@ def _directions(form: ProductForm, queries: Tensor, references: Tensor | None) -
     return directed(queries, form.unit_queries), others
 
 
-def _found(work: Work, soft: Any, order: Tensor | None) -> Outcome:
-    """The outcome of soft values, in the order the queries came in."""
-    n, m = len(work.queries), len(work.queries if work.references is None else work.references)
-    candidates = torch.full((n,), m, device=work.queries.device)
-    if work.skip is not None:
-        candidates = candidates - (work.skip >= 0).sum(1)
+def _found(work: Work, soft: Any, by: ByClass | None, alone: bool = False) -> Outcome:
+    """The outcome of soft values in the order the queries came in; `alone` says that each of them skips itself and nothing else."""
     values, valid = soft.values, soft.valid
+    m = len(work.queries if work.references is None else work.references)
+    candidates = m - alone if alone or work.skip is None else m - (work.skip >= 0).sum(1)
     active = (candidates * valid).sum()
-    if order is not None:
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order), device=order.device)
-        values, valid = _permuted(values, back), valid[back]
+    if by is not None:
+        values, valid = _permuted(values, by.place, by.order), valid[by.place]
     return Outcome(values, valid.to(values.dtype), active)
 
 
@@ -173,8 +170,8 @@ def _by_class_where_known(work: Work, labels: tuple[Tensor, Tensor], found: Outc
     """A query with a class has all of that class. Every query is evaluated both ways, and a step that is recorded reads no class back."""
     mine, theirs = labels
     others = work.queries if work.references is None else work.references  # a point is of its own class, so no symmetric sweep
-    by_class, order = _sorted_by_label(work._replace(references=others, listed=None), mine, theirs, None)
-    whole = _found(by_class, evaluate(by_class), order)
+    ordered, by = _sorted_by_label(work._replace(references=others, listed=None), mine, theirs, None)
+    whole = _found(ordered, evaluate(ordered), by)
     values, weight = (torch.where(mine >= 0, a, b) for a, b in zip(whole[:2], found[:2], strict=True))
     return Outcome(values, weight, len(others) * (weight > 0).sum())
 
@@ -204,13 +201,21 @@ def _chosen(parts: Composition, form: ProductForm, batch: Points, references: Po
     return found
 
 
-def _laid_out(work: Work, batch: Points, references: Points | None, layout: Layout, where: Lookup) -> tuple[Work, Tensor | None]:
+def _laid_out(work: Work, batch: Points, references: Points | None, layout: Layout, where: Lookup) -> tuple[Work, ByClass | None]:
     """Classes or targets as the kernels take them, and the order the queries were put in (None: as they came)."""
     skip = _own_positions(batch, references, where)
     if layout.targets is not None:
         return work._replace(targets=layout.targets, skip=skip), None
     assert layout.classes is not None
+    if _alone(batch, references):  # in any order a query skips its own place
+        work, by = _sorted_by_label(work, *layout.classes, None)
+        return work._replace(skip=skip), by
     return _sorted_by_label(work, *layout.classes, skip)
+
+
+def _alone(batch: Points, references: Points | None) -> bool:
+    """Whether each query skips itself and nothing else, by its position."""
+    return batch.ids is None and references is None
 
 
 def _own_positions(batch: Points, references: Points | None, where: Lookup) -> Tensor | None:
@@ -226,7 +231,7 @@ def _positives(mine: Tensor, theirs: Tensor, own: Tensor | None) -> Tensor | Non
 
     The size of the largest class is read back to the host.
     """
-    ranked, order = _sorted(theirs)
+    ranked, order = theirs.sort(stable=True)
     low = torch.searchsorted(ranked, mine)
     count = torch.searchsorted(ranked, mine, right=True) - low
     most = int(count.max())
@@ -251,42 +256,38 @@ def _distinct(positions: Tensor) -> Tensor:
     return ranked.masked_fill(repeat, -1)
 
 
-def _sorted_by_label(work: Work, mine: Tensor, theirs: Tensor, skip: Tensor | None) -> tuple[Work, Tensor]:
-    """Queries and references sorted by class, so that the positives of a query are one span."""
-    labels, order = mine.sort(stable=True)
-    ranked, place = (labels, order) if work.references is None else _sorted(theirs)
-    span = torch.stack([torch.searchsorted(ranked, labels), torch.searchsorted(ranked, labels, right=True)], dim=1)
+def _sorted_by_label(work: Work, mine: Tensor, theirs: Tensor, skip: Tensor | None) -> tuple[Work, ByClass]:
+    """Queries and references sorted by class, so that the positives of a query are one span; and the order of the queries."""
+    queries = by_class(mine)
+    references, span = queries, queries.span
+    if work.references is not None:
+        references = by_class(theirs)
+        labels, ranked = mine[queries.order], theirs[references.order]
+        span = torch.stack([torch.searchsorted(ranked, labels), torch.searchsorted(ranked, labels, right=True)], dim=1)
+        work = work._replace(references=_permuted(work.references, references.order, references.place))
     if skip is not None:
-        moved = torch.empty_like(place)
-        moved[place] = torch.arange(len(place), device=place.device)
-        skip = skip[order]
-        skip = torch.where(skip >= 0, moved[skip.clamp_min(0)], -1)
-    others = None if work.references is None else _permuted(work.references, place)
-    return work._replace(queries=_permuted(work.queries, order), references=others, span=span, skip=skip), order
-
-
-def _sorted(labels: Tensor) -> tuple[Tensor, Tensor]:
-    ranked, order = labels.sort(stable=True)
-    return ranked, order
+        skip = skip[queries.order]
+        skip = torch.where(skip >= 0, references.place[skip.clamp_min(0)], -1)
+    return work._replace(queries=_permuted(work.queries, queries.order, queries.place), span=span, skip=skip), queries
 
 
 class _Permute(torch.autograd.Function):
-    """x[order] for a permutation: its gradient is a plain scatter, where indexing would accumulate."""
+    """x[order] for a permutation and its inverse: the gradient is a plain gather, where indexing would accumulate."""
 
     @staticmethod
-    def forward(x: Tensor, order: Tensor) -> Tensor:
+    def forward(x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
         return x[order]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        (order,) = ctx.saved_tensors
-        return torch.empty_like(upstream[0]).index_copy_(0, order, upstream[0]), None
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        (inverse,) = ctx.saved_tensors
+        return upstream[0][inverse], None, None
 
 
-def _permuted(x: Tensor, order: Tensor) -> Tensor:
-    permuted: Tensor = apply(_Permute, x, order)
+def _permuted(x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+    permuted: Tensor = apply(_Permute, x, order, inverse)
     return permuted
