@@ -583,7 +583,9 @@ def test_pulls_are_read_in_two_launches_as_plain_torch_would(costs):
     first, second, pull = (drawn(n, seed=seed).to(kind) for seed, kind in ((1, torch.float64), (2, torch.float64), (3, torch.float32)))
     pull[5], pull[290] = 0.0, -7.5
     targets = (drawn(n, 2, seed=4), drawn(M, 2, seed=5)) if costs else None
-    work = Work(drawn(n, D, seed=0), drawn(M, D, seed=6), True, targets=targets, span=None if costs else torch.zeros(n, 2, dtype=torch.int64))
+    work = Work(
+        drawn(n, D, seed=0), drawn(M, D, seed=6), True, targets=targets, span=None if costs else torch.zeros(n, 2, dtype=torch.int64)
+    )
     mine, theirs, same, size = wide_engine._pulls(work, first, second, pull)
     unreachable = torch.where(pull == 0, 3e38, first)
     assert torch.equal(mine[0], unreachable.float()) and torch.equal(mine[1], (unreachable - unreachable.float()).float())

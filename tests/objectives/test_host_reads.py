@@ -17,6 +17,7 @@ from bench.synchronizations import synchronizations
 from nearkin.compose import routes, value_checks
 from nearkin.compose.points import Points
 from nearkin.compose.references import MemoryBank
+from nearkin.kernels import class_order
 from nearkin.kernels.autograd import Soft
 from nearkin.kernels.contract import COPIES
 from nearkin.objectives import NCA, CenterPull, NCARegression, NeighborhoodDiscovery, Softmax, streaming
@@ -85,6 +86,7 @@ class Device:
         monkeypatch.setattr(value_checks, "_sent", value_checks.deque())
         monkeypatch.setattr(value_checks, "_told", set())
         monkeypatch.setattr(Tensor, "is_cuda", property(lambda _: True))
+        monkeypatch.setattr(class_order, "has_triton", lambda: False)  # which would look for the device
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, query=lambda: self.idle))
         made = torch.empty
