@@ -46,10 +46,10 @@ PARTS = {"held out": "a tenth of the training part held out", "test": "test part
 
 LOOKS, ASKED = 5, 2000  # times that a training is looked at, and images whose neighbors are looked at
 TARGETS: Mapping[str, Target] = {
-    "slot": Target("own slot", own=1.0, bank_of="slots", head=False, decay=1e-3),
-    "slot-head": Target("own slot, features before a head", own=1.0, bank_of="slots"),
-    "slot-soft": Target("slots, own falls to 0.3", own=0.3, until=0.5, bank_of="slots", head=False, decay=1e-3),
-    "slot-soft-head": Target("slots, own falls to 0.3, features before a head", own=0.3, until=0.5, bank_of="slots"),
+    "slot": Target("own slot", own=1.0, bank_of="slots", memory=0.5, hidden=0, decay=1e-3),
+    "slot-head": Target("own slot, features before a head", own=1.0, bank_of="slots", memory=0.5),
+    "slot-soft": Target("slots, own falls to 0.3", own=0.3, until=0.5, bank_of="slots", memory=0.5, hidden=0, decay=1e-3),
+    "slot-soft-head": Target("slots, own falls to 0.3, features before a head", own=0.3, until=0.5, bank_of="slots", memory=0.5),
     "instance": Target("steps, own second view", own=1.0),
     "instance-queue": Target("steps, own second view, bank of 4,096", own=1.0, bank=4096),
     "soft": Target("steps, neighbors"),
@@ -58,6 +58,11 @@ TARGETS: Mapping[str, Target] = {
     "nearest": Target("steps, nearest neighbor", sharp=1e-3),
     "mixed": Target("steps, half own second view, half neighbors", own=0.5),
     "later": Target("steps, own falls to 0", until=0.3),
+    "later-predictor": Target("steps, own falls to 0, a predictor", until=0.3, predictor=True),
+    "later-mean": Target("steps, own falls to 0, slots are running means", until=0.3, memory=0.5),
+    "later-wide": Target("steps, own falls to 0, hidden layer of 2,048", until=0.3, hidden=2048),
+    "later-both": Target("steps, own falls to 0, a predictor, slots are running means", until=0.3, memory=0.5, predictor=True),
+    "later-fast": Target("steps, own falls to 0, rate 0.12", until=0.3, rate=0.12),
     "clean": Target("epochs, own", own=1.0, bank_of="epochs"),
     "clean-soft": Target("epochs, own falls to 0.3", own=0.3, until=0.5, bank_of="epochs"),
     "clean-alone": Target("epochs, own falls to 0", until=0.5, bank_of="epochs"),

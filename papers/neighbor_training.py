@@ -14,7 +14,7 @@ from nearkin.data.augment import ColorJitter, Grayscale, HorizontalFlip, RandomR
 from nearkin.data.preprocess import CIFAR
 from nearkin.models.resnet import WIDTHS, resnet18
 
-BATCH, DIMENSION, HIDDEN, WARMUP = 256, 128, 512, 0.05
+BATCH, DIMENSION, WARMUP = 256, 128, 0.05
 CHUNK = 1000  # images that are embedded at a time
 _CROP = RandomResizedCrop(scale=(0.2, 1.0))
 WEAK: tuple[Step, ...] = (_CROP, HorizontalFlip())
@@ -28,7 +28,8 @@ class Target:
     `own` is the share of the image itself; the rest goes to its neighbors in the bank. With `until` it begins at 1 and falls to `own` over
     this part of the training. `bank_of` says what the bank holds: "slots", running means of the student's own embeddings; "steps", the
     teacher's embeddings of a second view of every image of a step; or "epochs", its embeddings of all images as they are, made again every
-    `every` epochs.
+    `every` epochs. `memory` is the share of a slot's earlier vector that stays when a new one comes; with the teacher's embeddings, the
+    mean of both is also what the student is drawn to and whose neighbors are looked up.
     """
 
     title: str
@@ -36,6 +37,7 @@ class Target:
     until: float = 0.0
     bank_of: Literal["slots", "steps", "epochs"] = "steps"
     every: int = 2
+    memory: float = 0.0
     weak: bool = True
     bank: int = 0  # newest embeddings; 0 keeps one of every image
     sharp: float = 0.04  # temperature of the neighbors' shares
@@ -43,7 +45,8 @@ class Target:
     inertia: float = 0.99  # of the teacher's weights
     rate: float = 0.06
     decay: float = 5e-4
-    head: bool = True
+    hidden: int = 512  # of the head; without any, the head is linear and its vectors themselves are searched
+    predictor: bool = False  # layers after the head that the student alone has, and that only its training sees
 
     def share(self, done: float) -> float:
         """The share of the image itself after this part of the training."""
@@ -56,20 +59,24 @@ class Target:
         return max(1, int(images / views) // BATCH)
 
 
+def _hidden(features: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(features, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, DIMENSION))
+
+
 class Learner(nn.Module):
     """A body and its head: `features` are searched, the head's unit vectors are compared in training."""
 
-    def __init__(self, head: bool) -> None:
+    def __init__(self, hidden: int, predictor: bool) -> None:
         super().__init__()
         whole = resnet18((3, 32, 32), DIMENSION)
         self.body = nn.Sequential(*[part for name, part in whole.named_children() if name != "head"], nn.Flatten())
-        features = WIDTHS[-1]
-        layers = (nn.Linear(features, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, DIMENSION))
-        self.head = nn.Sequential(*layers) if head else nn.Linear(features, DIMENSION)
-        self.searched = not head  # without a hidden layer the embedding itself is searched
+        self.head = _hidden(WIDTHS[-1], hidden) if hidden else nn.Linear(WIDTHS[-1], DIMENSION)
+        self.predictor = _hidden(DIMENSION, hidden) if predictor else nn.Identity()
+        self.searched = not hidden
 
-    def forward(self, images: Tensor) -> Tensor:
-        return functional.normalize(self.head(self.body(images)).float(), dim=1)
+    def forward(self, images: Tensor, predicted: bool = False) -> Tensor:
+        found = self.head(self.body(images))
+        return functional.normalize((self.predictor(found) if predicted else found).float(), dim=1)
 
     def features(self, images: Tensor) -> Tensor:
         return self(images) if self.searched else functional.normalize(self.body(images).float(), dim=1)
@@ -115,7 +122,7 @@ class Training:
     def __init__(self, images: Tensor, target: Target, steps: int, seed: int) -> None:
         torch.manual_seed(seed)
         self.images, self.target, self.steps, self.seed, self.device = images, target, steps, seed, images.device
-        self.student = Learner(target.head).to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.student = Learner(target.hidden, target.predictor).to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.teacher = copy.deepcopy(self.student).requires_grad_(False)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         size = target.bank or len(images)
@@ -174,15 +181,17 @@ class Training:
         seen: Tensor = CIFAR(augmented(self.images[self.ids], steps, self.generator))
         return seen.contiguous(memory_format=torch.channels_last)
 
+    def _mean(self, earlier: Tensor, newest: Tensor) -> Tensor:
+        return functional.normalize(torch.lerp(newest, earlier, self.target.memory), dim=1) if self.target.memory else newest
+
     def _take(self) -> None:
         target = self.target
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
-            student = self.seen_by_student(self._view(STRONG))
+            student = self.seen_by_student(self._view(STRONG), predicted=True)
+            own = self.bank[self.slots]
             if target.bank_of == "steps":
                 with torch.no_grad():
-                    own = self.seen_by_teacher(self._view(WEAK if target.weak else STRONG))
-            else:
-                own = self.bank[self.slots]
+                    own = self._mean(own, self.seen_by_teacher(self._view(WEAK if target.weak else STRONG)))
         loss = target_loss(student, own, own, self.bank, self.owners == self.ids[:, None], self.share, target)
         gradients = torch.autograd.grad(loss, self.parameters)
         with torch.no_grad():
@@ -192,8 +201,7 @@ class Training:
             torch._foreach_sub_(self.parameters, torch._foreach_mul(self.momenta, self.rate))
             torch._foreach_lerp_([mine for mine, _ in self.averaged], [its for _, its in self.averaged], 1 - target.inertia)
             if target.bank_of != "epochs":
-                newest = own if target.bank_of == "steps" else functional.normalize((own + student) / 2, dim=1)
-                self.bank.index_copy_(0, self.slots, newest)
+                self.bank.index_copy_(0, self.slots, own if target.bank_of == "steps" else self._mean(own, student))
                 self.owners.index_copy_(0, self.slots, self.ids)
             self.loss.copy_(loss)
 

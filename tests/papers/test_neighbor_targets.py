@@ -58,7 +58,7 @@ def test_every_view_that_passes_through_a_network_counts():
     assert Target("", bank_of="epochs", every=3).steps(4000 * batch, 10) == 3000
 
 
-@pytest.mark.parametrize("name", ["slot", "slot-soft", "mixed", "soft-queue", "clean-soft"])
+@pytest.mark.parametrize("name", ["slot", "slot-soft", "mixed", "soft-queue", "clean-soft", "later-both"])
 def test_a_short_training_moves_student_teacher_and_bank(monkeypatch, name):
     monkeypatch.setattr(neighbor_training, "BATCH", 8)
     images = torch.randint(0, 256, (16, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
