@@ -23,6 +23,7 @@ SIZES: dict[str, Callable[[], Any]] = {
     "num_classes": lambda: CLASSES,
     "dimension": lambda: DIMENSION,
     "size": lambda: SIZE,
+    "steps": lambda: 1000,
     "anchors": lambda: torch.eye(CLASSES, DIMENSION),
     "objective": NCA,
     "dimensions": lambda: (DIMENSION // 2, DIMENSION),

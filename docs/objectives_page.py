@@ -35,7 +35,7 @@ FAMILIES = {
         "Histogram",
         "SignalToNoiseContrastive",
     ),
-    "Without labels": ("InstanceDiscrimination", "NeighborhoodDiscovery", "DeepCluster", "NoiseAsTargets"),
+    "Without labels": ("InstanceDiscrimination", "NeighborhoodDiscovery", "NeighborTargets", "DeepCluster", "NoiseAsTargets"),
     "Outside the composition": (
         "LiftedStructure",
         "Angular",
@@ -126,6 +126,7 @@ RETRIEVAL
 | similar and dissimilar pairs | a distance threshold | `Contrastive()` | its margin is a distance | judgment |
 | two views of every item | to find the other view | `NPair()` | one query and one reference for every item | equation |
 | none | similar neighbors | `InstanceDiscrimination(N, d)` | every sample is its own class | measured |
+| none | the same, of many color images, on a GPU | `NeighborTargets(N, d, steps)` | a teacher's neighbors are its targets | measured |
 | none, or a few | the same, in rounds | `NeighborhoodDiscovery(N, d)` | neighbors become positives; no gain without labels | measured |
 | any | several losses at once | `WeightedSum(terms)` | a sum that is updated and saved as one | equation |
 
@@ -258,7 +259,7 @@ def short(text: str) -> str:
 
 def built(name: str) -> Any:
     """An instance with sample values for what has no default."""
-    samples = {"num_classes": 10, "dimension": 64, "size": 1000, "anchors": nearkin.compose.orthonormal(10, 64)}
+    samples = {"num_classes": 10, "dimension": 64, "size": 1000, "steps": 5000, "anchors": nearkin.compose.orthonormal(10, 64)}
     samples |= {"objective": objectives.NCA(), "dimensions": (16, 64)}
     samples["terms"] = {"npair": (1.0, objectives.NPair()), "angular": (2.0, objectives.Angular())}
     cls = getattr(objectives, name)

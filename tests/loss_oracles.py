@@ -327,6 +327,20 @@ def vicreg(a: Rows, b: Rows, invariance: float, variance: float, covariance: flo
     return value
 
 
+def neighbor_targets(students: Rows, teachers: Rows, bank: Rows, ids: list[int], own: float, temperature: float, sharp: float) -> Any:
+    value = 0.0
+    for student, teacher, i in zip(students, teachers, ids, strict=True):
+        x, y = o.unit(student), o.unit(teacher)
+        others = [o.unit(row) for j, row in enumerate(bank) if j != i]
+        near = [(o.dot(y, v) / sharp).exp() for v in others]
+        itself = (o.dot(x, y) / temperature).exp()
+        chosen = [(o.dot(x, v) / temperature).exp() for v in others]
+        below = itself + sum(chosen)
+        drawn = sum(t / sum(near) * (p / below).log() for t, p in zip(near, chosen, strict=True))
+        value = value - own * (itself / below).log() - (1 - own) * drawn
+    return value / len(students)
+
+
 def barlow_twins(a: Rows, b: Rows, redundancy: float, eps: float) -> Any:
     d = len(a[0])
     c, va, vb = _moments(a, b, 0), _moments(a, a, 0), _moments(b, b, 0)

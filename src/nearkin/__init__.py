@@ -39,6 +39,7 @@ _HOMES = {
         "NPair",
         "NTXent",
         "NearestClassMean",
+        "NeighborTargets",
         "NeighborhoodDiscovery",
         "NeighborhoodObjective",
         "NoiseAsTargets",

@@ -19,7 +19,7 @@ def test_no_exported_name_is_hidden_by_a_module_of_the_same_name():
 def test_the_signature_is_the_schema():
     assert options_of("ren2014-cifar") == {"hidden": 200, "pooling": "floor", "output": "linear"}
     assert options_of("hao2018-cifar100") == {"dropout": 0.1, "conv_bias": True}
-    assert options_of("resnet101") == {"stem": "small", "projection": 0} and options_of("alexnet") == {}
+    assert options_of("resnet101") == {"stem": "small", "projection": 0, "projected": 128} and options_of("alexnet") == {}
     assert options_of("timm:resnet18") == {"weights": None, "frozen": False, "head": True}
     assert set(options_of("mlp")) == {"hidden", "activation", "batch_norm", "dropout"}
 
@@ -153,13 +153,13 @@ def test_errors(name, options, words):
 
 def test_a_projection_is_for_the_objective_alone() -> None:
     torch.manual_seed(0)
-    network = build("resnet18", image_shape=(3, 8, 8), dimension=8, normalize=True, projection=16)
+    network = build("resnet18", image_shape=(3, 8, 8), dimension=512, normalize=True, projection=16, projected=8)
     images = torch.randn(4, 3, 8, 8)
-    before = network.train()(images)
-    plain = build("resnet18", image_shape=(3, 8, 8), dimension=8, normalize=True)
-    kept = {name: value for name, value in network.state_dict().items() if ".project." not in name}
-    plain.load_state_dict(kept)
-    torch.testing.assert_close(network.eval()(images), plain.eval()(images))
-    assert before.shape == (4, 8) and not torch.allclose(before, plain.train()(images), atol=0.1)
+    seen = network.train()(images)
+    assert seen.shape == (4, network.head.trained_dimension) == (4, 8)
+    body = torch.nn.Sequential(*list(network.eval())[:-1])
+    torch.testing.assert_close(network(images), torch.nn.functional.normalize(body(images).flatten(1), dim=1))
+    with pytest.raises(ValueError, match=r"the embedding is the 512 features before it: set dimension=512, not 128"):
+        build("resnet18", image_shape=(3, 8, 8), dimension=128, projection=16)
     with pytest.raises(ValueError, match="projection"):
         build("resnet18", image_shape=(3, 8, 8), projection=-1)

@@ -139,6 +139,46 @@ def test_two_views_equal_their_equation_in_any_order(name: str) -> None:
         objective(z)
 
 
+@pytest.mark.parametrize("taken", [0, 4, 20])
+def test_neighbor_targets_equal_their_equation_in_any_order(taken: int) -> None:
+    """At first a sample is its own target, then in part, and in the end its neighbors alone are; the teacher's rows are constants."""
+    a, b = pair_rows()
+    torch.manual_seed(0)
+    objective = nk.NeighborTargets(size=10, dimension=3, steps=20, until=0.5, temperature=0.3, sharp=0.2).double()
+    objective.taken.fill_(taken)
+    ids = torch.tensor([5, 3, 9, 0, 1, 4])
+    z = torch.cat([a, b]).requires_grad_()
+    order = torch.tensor([3, 0, 9, 5, 11, 1, 7, 6, 2, 4, 8, 10])
+    found = objective(z[order], ids=torch.cat([ids, ids])[order])
+    copy = z.detach().clone().requires_grad_()
+    student, teacher, bank = o.scalars(copy[:6]), o.scalars(copy[6:].detach()), o.scalars(objective.bank.vectors)
+    own = max(0.0, 1 - taken / 10)
+    expected = more.neighbor_targets(student, teacher, bank, ids.tolist(), own, 0.3, 0.2)
+    torch.testing.assert_close(found, expected)
+    gradient = torch.autograd.grad(found, z)[0]
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, copy)[0])
+    assert bool((gradient[6:] == 0).all())
+    one_by_one = objective(z[order], ids=torch.cat([ids, ids])[order], reduction="none")
+    torch.testing.assert_close(one_by_one.mean(), found)
+    rows = dict(zip(order.tolist(), one_by_one.tolist(), strict=True))
+    assert all(rows[i] == rows[i + 6] for i in range(6))  # both views of a sample have its value
+
+
+def test_update_puts_the_views_of_the_teacher_into_the_bank_and_counts_the_step() -> None:
+    a, b = pair_rows()
+    objective = nk.NeighborTargets(size=10, dimension=3, steps=20).double()
+    before, ids = objective.bank.vectors.clone(), torch.tensor([5, 3, 9, 0, 1, 4])
+    objective.update(torch.cat([a, b]), ids=torch.cat([ids, ids]))
+    torch.testing.assert_close(objective.bank.vectors[ids], torch.nn.functional.normalize(b, dim=1))
+    others = torch.tensor([2, 6, 7, 8])
+    assert torch.equal(objective.bank.vectors[others], before[others])
+    assert float(objective.own) == pytest.approx(1 - 1 / 6)
+    with pytest.raises(ValueError, match=r"size \(1\).*one sample has no neighbors"):
+        nk.NeighborTargets(size=1, dimension=3, steps=20)
+    with pytest.raises(ValueError, match="until"):
+        nk.NeighborTargets(size=5, dimension=3, steps=20, until=-0.1)
+
+
 def test_a_learned_temperature_and_a_learned_beta_have_their_gradients() -> None:
     a, b = pair_rows()
     ids, texts = torch.tensor([0, 1, 2, 3, 4, 4]), torch.tensor([4, 3, 2, 1, 0, 9])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from nearkin import NeighborTargets
 from papers import neighbor_training
 from papers.neighbor_targets import TARGETS, page_of, purity
 from papers.neighbor_training import Target, Training, epochs, target_loss
@@ -49,6 +50,21 @@ def test_a_share_that_falls_begins_at_one_and_stays_at_its_end():
     mine = torch.zeros(4, 9, dtype=torch.bool)
     falling, fixed = (target_loss(student, bank[:4], bank[:4], bank, mine, 0.65, one) for one in (target, Target("", own=0.65)))
     assert falling.item() == pytest.approx(fixed.item(), rel=1e-12)
+
+
+def test_the_objective_of_the_library_is_the_row_that_won():
+    generator = torch.Generator().manual_seed(2)
+    student, teacher = (normalize(torch.randn(4, 5, dtype=torch.float64, generator=generator)) for _ in range(2))
+    target, steps, ids = TARGETS["later"], 100, torch.tensor([7, 0, 3, 8])
+    torch.manual_seed(0)
+    objective = NeighborTargets(size=9, dimension=5, steps=steps).double()
+    for taken in (0, 12, 60):
+        objective.taken.fill_(taken)
+        mine = ids[:, None] == torch.arange(9)
+        expected = target_loss(student, teacher, teacher, objective.bank.vectors, mine, target.share(taken / steps), target)
+        found = objective(torch.cat([student, teacher]), ids=torch.cat([ids, ids]))
+        assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert objective.inertia == target.inertia
 
 
 def test_every_view_that_passes_through_a_network_counts():

@@ -11,6 +11,7 @@ from nearkin.train import ranks
 from nearkin.train.objective_choice import OBJECTIVES, build
 from nearkin.train.optimizers import ConjugateGradient
 from nearkin.train.step import Step
+from nearkin.train.teacher import Teacher
 from nearkin.train.whole_set import whole_set_step
 
 POINTS, SIZE, WIDE, DIMENSION, CLASSES = 20, 13, 6, 4, 3  # 13 over two ranks: an uneven batch
@@ -42,7 +43,9 @@ def step_of(objective, optimizer=None):
     answers = ANSWERS[objective.supervision or "classes"]  # a sum takes what its parts take
     read = inputs.__getitem__
     views = 2 if isinstance(objective, o.VICReg | o.BarlowTwins) else 1
-    return Step(network, objective, moved_by, read=read, answers=answers, prepare=lambda x: x, generator=torch.Generator(), views=views)
+    teacher = None if objective.inertia is None else Teacher(network, objective.inertia)
+    made = torch.Generator()
+    return Step(network, objective, moved_by, read=read, answers=answers, prepare=lambda x: x, generator=made, views=views, teacher=teacher)
 
 
 def weights(step):

@@ -11,7 +11,7 @@ graph to record it. An augmentation is a tuple of steps, such as `AND_CIFAR`; it
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -32,6 +32,7 @@ __all__ = [
     "Step",
     "Swap",
     "augmented",
+    "geometric",
     "restore",
     "two_views",
 ]
@@ -110,6 +111,28 @@ def augmented(images: Tensor, steps: Sequence[Step], generator: Generator) -> Te
     return images
 
 
+def geometric(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the steps that move pixels and leave their colors: crops, flips and affine maps.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        The steps; one of your own is among the result if it has `moves_pixels` = True.
+
+    Returns
+    -------
+    tuple of Step
+        Some of them, in their order.
+
+    Examples
+    --------
+    >>> from nearkin.data.augment import Grayscale, HorizontalFlip, geometric
+    >>> geometric((HorizontalFlip(), Grayscale(0.2)))
+    (HorizontalFlip(probability=0.5),)
+    """
+    return tuple(step for step in steps if getattr(step, "moves_pixels", False))
+
+
 def two_views(images: Tensor, steps: Sequence[Step], generator: Generator) -> tuple[Tensor, Tensor]:
     """Augment a batch twice, independently: row i of both results comes from the same image and has its id.
 
@@ -164,6 +187,7 @@ class PadAndCrop:
     [hao2018anchor], section 4.1
     """
 
+    moves_pixels: ClassVar[bool] = True
     padding: int = 4
     size: int | None = None
     outside: Outside = "zeros"
@@ -220,6 +244,7 @@ class HorizontalFlip:
     tensor([[[[1., 0.]]]])
     """
 
+    moves_pixels: ClassVar[bool] = True
     probability: float = 0.5
 
     def __post_init__(self) -> None:
@@ -266,6 +291,7 @@ class RandomResizedCrop:
     [huang2019and]
     """
 
+    moves_pixels: ClassVar[bool] = True
     size: int | None = None
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
@@ -430,6 +456,7 @@ class Affine:
     torch.Size([2, 1, 8, 8])
     """
 
+    moves_pixels: ClassVar[bool] = True
     degrees: float = 10.0
     translate: float = 0.1
     scale: tuple[float, float] = (0.9, 1.1)

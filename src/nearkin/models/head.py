@@ -19,7 +19,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class Head(nn.Module):
-    """The last layer of a network: a linear map, optionally followed by tanh and by unit length.
+    """The last layer of a network: a linear map, optionally followed by tanh and by unit length; or the features, and a projection of them.
 
     Parameters
     ----------
@@ -34,8 +34,10 @@ class Head(nn.Module):
     output : {"linear", "tanh"}, default="linear"
         Non-linearity after the linear map; "tanh" is one reading of [ren2014convolutional].
     projection : int, default=0
-        Hidden width of a perceptron behind the embedding, which in training mode gives what the objective sees; in evaluation mode the
-        embedding before it is returned [chen2020simclr]. 0 is none.
+        Hidden width of a perceptron in the place of the linear map, which gives what the objective sees in training mode. In evaluation
+        mode the features before it are the embedding, so `dimension` must be their number [chen2020simclr]. 0 is none.
+    projected : int, default=128
+        Size of what the objective sees then.
 
     Examples
     --------
@@ -58,16 +60,24 @@ class Head(nn.Module):
         bias: bool = True,
         output: Output = "linear",
         projection: int = 0,
+        projected: int = 128,
     ) -> None:
         super().__init__()
         check_whole("dimension", dimension)
         check_whole("projection", projection, 0)
+        check_whole("projected", projected)
         check_choice("output", output, ("linear", "tanh"))
-        self.linear = nn.Linear(features, dimension, bias=bias)
+        if projection and dimension != features:
+            raise ValueError(
+                f"with projection ({projection}) the embedding is the {features:,} features before it: set dimension={features}, "
+                f"not {dimension}; `projected` ({projected}) is the size of what the objective sees"
+            )
+        self.linear = nn.Identity() if projection else nn.Linear(features, dimension, bias=bias)
         self.normalize = normalize
         self.output = output
+        self.trained_dimension = projected if projection else dimension  # of what comes out in training mode
         self.project = (
-            nn.Sequential(nn.Linear(dimension, projection), nn.BatchNorm1d(projection), nn.ReLU(), nn.Linear(projection, dimension))
+            nn.Sequential(nn.Linear(features, projection), nn.BatchNorm1d(projection), nn.ReLU(), nn.Linear(projection, projected))
             if projection
             else None
         )
@@ -83,7 +93,7 @@ class Head(nn.Module):
         Returns
         -------
         Tensor
-            (n, dimension) embeddings; in training mode with a projection, what it makes of them.
+            (n, dimension) embeddings; in training mode with a projection, (n, projected).
         """
         x = self.linear(x.flatten(1))
         if self.output == "tanh":

@@ -40,6 +40,7 @@ def resnet(
     normalize: bool = False,
     stem: Literal["small", "large"] = "small",
     projection: int = 0,
+    projected: int = 128,
 ) -> nn.Module:
     """Build a residual network, for images of any size (made for 32 x 32).
 
@@ -56,7 +57,10 @@ def resnet(
     stem : {"small", "large"}, default="small"
         "large" is the stem for photographs, 7 x 7 and a pool, which quarters each side: 128 x 128 then costs as much as 32 x 32.
     projection : int, default=0
-        Hidden width of a perceptron between the embedding and the objective, in training only; see `Head`. 0 is none.
+        Hidden width of a perceptron between the features and the objective, in training only; see `Head`. The features are then the
+        embedding: `dimension` must be 512 (2,048 from 50 layers on). 0 is none.
+    projected : int, default=128
+        Size of what the objective sees with a projection.
 
     Returns
     -------
@@ -81,7 +85,7 @@ def resnet(
             maps = width * (4 if depth >= BOTTLENECK_FROM else 1)
         layers[f"stage{i}"] = nn.Sequential(*stage)
     layers["pool"] = nn.AdaptiveAvgPool2d(1)
-    layers["head"] = Head(maps, dimension, normalize=normalize, projection=projection)
+    layers["head"] = Head(maps, dimension, normalize=normalize, projection=projection, projected=projected)
     return nn.Sequential(layers)
 
 

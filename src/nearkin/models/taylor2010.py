@@ -114,6 +114,7 @@ def taylor2010(
     rows, columns = _left_over("height", height, size, pools), _left_over("width", width, size, pools)
     generator = Generator().manual_seed(seed)
     head = Head(maps[1] * rows * columns, dimension, normalize=normalize, bias=False)
+    assert isinstance(head.linear, nn.Linear)
     nn.init.normal_(head.linear.weight, std=0.01)
     return nn.Sequential(
         OrderedDict(

@@ -11,6 +11,7 @@ from nearkin.objectives.direct_regression import DirectRegression
 from nearkin.objectives.instances import InstanceDiscrimination, NeighborhoodDiscovery
 from nearkin.objectives.margin_softmax import AdaCos, ArcFace, CosFace, SoftTriple, SubCenterArcFace
 from nearkin.objectives.matryoshka import Matryoshka
+from nearkin.objectives.neighbor_targets import NeighborTargets
 from nearkin.objectives.neighborhood import NeighborhoodObjective
 from nearkin.objectives.objective import Last, Objective
 from nearkin.objectives.pair_coupled import Angular, LiftedStructure
@@ -61,6 +62,7 @@ __all__ = [
     "NPair",
     "NTXent",
     "NearestClassMean",
+    "NeighborTargets",
     "NeighborhoodDiscovery",
     "NeighborhoodObjective",
     "NoiseAsTargets",

@@ -145,6 +145,8 @@ class Objective(nn.Module, ABC):
         Number of epochs between two calls of `refresh`; 0 if it needs none.
     discovers : bool
         Whether training looks for neighborhoods between epochs and passes them to `trust`.
+    inertia : float or None
+        Share of a teacher's weights that stays in every step, where the second of two views passes through a teacher; else None.
     last : Last or None
         Counts of the last call: valid and skipped queries, active pairs. None before the first call.
 
@@ -168,6 +170,7 @@ class Objective(nn.Module, ABC):
     keys: ClassVar[tuple[str, ...]] = ()
     refresh_every: int = 0
     discovers: ClassVar[bool] = False
+    inertia: float | None = None
     # Of the last call: weight, active and clamped, a plain tuple, which torch.compile can keep; of a recorded step one tensor (n + 2,).
     _counts: tuple[Tensor, Tensor, Tensor | None] | Tensor | None = None
     _steps: tuple[int, int, Tensor | None] | None = (0, 0, None)  # calls, versions and sums of parameters with gradients; None: all is said

@@ -1,6 +1,7 @@
-"""Two views of every sample, without labels and without negatives.
+"""Two views of every sample, without labels.
 
-These losses compare statistics of the whole batch, coordinate by coordinate, not affinities of points, so they are objectives of their own.
+VICReg and Barlow Twins compare statistics of the whole batch, coordinate by coordinate, not affinities of points, so they are objectives of
+their own.
 """
 
 import torch
@@ -21,14 +22,24 @@ class TwoViews(Objective):
     def supervision(self) -> Supervision:
         return "ids"
 
-    def outcome(self, batch: Points, references: Points | None) -> Outcome:
+    def paired(self, batch: Points, references: Points | None) -> tuple[Points, Points]:
+        """Return the first and the second view of every sample, (n / 2, d) each, by the order of their ids."""
         if references is not None:
             raise ValueError(f"{type(self).__name__} compares the views of a batch and takes no references=; leave it out")
         if batch.ids is None:
             raise ValueError("ids are missing: the two views of a sample are known by its id; pass ids=, each twice")
         inputs.check_twice(batch.ids)
-        views = batch.embeddings[batch.ids.argsort(stable=True)]
-        value = self.compare(views[0::2], views[1::2])
+        order = batch.ids.argsort(stable=True)
+        views, ids = batch.embeddings[order], batch.ids[order]
+        return Points(views[0::2], None, ids[0::2]), Points(views[1::2], None, ids[1::2])
+
+
+class WholeBatch(TwoViews):
+    """Base of those whose value belongs to the batch."""
+
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
+        first, second = self.paired(batch, references)
+        value = self.compare(first.embeddings, second.embeddings)
         rows = len(batch.embeddings)
         return Outcome(value.expand(rows), torch.ones_like(batch.embeddings[:, 0]), torch.full((), rows, device=value.device))
 
@@ -37,7 +48,7 @@ class TwoViews(Objective):
         raise NotImplementedError
 
 
-class VICReg(TwoViews):
+class VICReg(WholeBatch):
     """VICReg: two views agree, every coordinate varies, and coordinates are uncorrelated.
 
         invariance mean |a - b|^2 / d + variance (V(a) + V(b)) / 2 + covariance (C(a) + C(b))
@@ -102,7 +113,7 @@ class VICReg(TwoViews):
         return self.variance * short + self.covariance * mixed
 
 
-class BarlowTwins(TwoViews):
+class BarlowTwins(WholeBatch):
     """Barlow Twins: the cross-correlation of two views is the identity.
 
         sum_j (1 - c_jj)^2 + redundancy sum_(j != k) c_jk^2,   c: correlations of the coordinates of the two views over the batch

@@ -52,6 +52,7 @@ class WeightedSum(nn.Module):
     supervision = None  # its terms' own
     refresh_every = 0
     discovers = False
+    inertia: float | None = None
 
     def __init__(self, terms: "Mapping[str, tuple[float, Objective | WeightedSum]]") -> None:
         super().__init__()

@@ -32,6 +32,7 @@ _HOMES = {
     ),
     "nearkin.train.notebook": ("NotebookProgress",),
     "nearkin.train.reporter": ("Reporter",),
+    "nearkin.train.teacher": ("Teacher",),
     "nearkin.train.training": ("train",),
     "nearkin.train.iterative_quantization": ("IterativeQuantization",),
 }
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from nearkin.train.loop import fit as fit
     from nearkin.train.notebook import NotebookProgress as NotebookProgress
     from nearkin.train.reporter import Reporter as Reporter
+    from nearkin.train.teacher import Teacher as Teacher
     from nearkin.train.training import train as train
 
 

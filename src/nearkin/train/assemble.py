@@ -29,6 +29,7 @@ from nearkin.train.rank_shards import divide, reads_own
 from nearkin.train.rounds import labels_used
 from nearkin.train.spread_bank import spread
 from nearkin.train.step import CapturedStep, Step
+from nearkin.train.teacher import Teacher
 from nearkin.train.tuning import add_checkpoints, blocks_of, check_tune, choose_trained
 
 
@@ -137,11 +138,13 @@ def assemble(
         name,
         run.objective.options,
         num_classes=max(len(train.classes), 1 + int(train.labels.max()) if train.labels is not None else 0),
-        dimension=run.network.dimension,
+        dimension=getattr(getattr(network, "head", None), "trained_dimension", run.network.dimension),
         size=len(train),
         labels=labels_used(run, train),
         unit_length=run.network.normalize,
+        steps=run.epochs * max(len(train) // run.batch_size, 1),
     ).to(device)
+    _check_teacher(run, objective, name, augmented)
     _check_supervision(run, train, objective, name)
     about |= {"metric": "hamming"} if run.codes.learn else deployed(objective)
     sampler = _sampler(run, train, objective)
@@ -166,6 +169,7 @@ def assemble(
         compiled=run.compile,
         pull=run.codes.pull if run.codes.learn else None,
         views=run.views,
+        teacher=_teacher(run, network, objective),
     )
     return Parts(network, whole.network, objective, optimizer, schedule, sampler, loader, step, about)
 
@@ -345,6 +349,25 @@ def _check_codes(run: Run) -> None:
         raise ValueError(f"codes.pull ({run.codes.pull}) must not be negative")
     if run.network.normalize:
         raise ValueError("codes.learn pushes every output to +-1, which vectors of length 1 cannot reach: set network.normalize=false")
+
+
+def _check_teacher(run: Run, objective: Built, name: str, augmentation: tuple[Any, ...]) -> None:
+    if objective.inertia is None:
+        return
+    if not augmentation:
+        raise ValueError(f"{name} compares two views of every point, which are equal without augmentation; set augment.name")
+    usual = Run()
+    for setting in ("views", "chunk", "references"):
+        if (value := getattr(run, setting)) != (left := getattr(usual, setting)):
+            raise ValueError(f"{setting} ({value}) does not go with {name}, whose second view passes through a teacher; leave it at {left}")
+
+
+def _teacher(run: Run, network: nn.Module, objective: Built) -> Teacher | None:
+    if objective.inertia is None:
+        return None
+    teacher = Teacher(network, objective.inertia)
+    set_training(teacher.network, run.network)
+    return teacher
 
 
 def _freeze_body(network: nn.Module) -> None:

@@ -88,6 +88,7 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "nearest_class_mean": nearest_class_mean,
     "instance_discrimination": o.InstanceDiscrimination,
     "neighborhood_discovery": o.NeighborhoodDiscovery,
+    "neighbor_targets": o.NeighborTargets,
     "deep_cluster": o.DeepCluster,
     "noise_as_targets": o.NoiseAsTargets,
     "precision_at_k": o.PrecisionAtK,
@@ -130,6 +131,7 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
 WITHOUT_LABELS = (
     "instance_discrimination",
     "neighborhood_discovery",
+    "neighbor_targets",
     "deep_cluster",
     "noise_as_targets",
     "vicreg",
@@ -185,13 +187,15 @@ def build(
     size: int,
     labels: Tensor | None = None,
     unit_length: bool = False,
+    steps: int = 1,
 ) -> Built:
-    """The objective with its options; what its signature needs of data and network (classes, dimension, size, labels) is filled in.
+    """The objective with its options; what its signature needs of the run (classes, dimension, size, labels, steps) is filled in.
 
     `memory`, `memory_per_class`, `memory_delay` and `memory_age` give an objective over the batch a memory of earlier batches.
     """
     maker = OBJECTIVES[name]
-    facts = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels, "unit_length": unit_length}
+    facts: dict[str, Any] = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels}
+    facts |= {"unit_length": unit_length, "steps": steps}
     known = inspect.signature(maker).parameters
     remembered = {key: value for key, value in options.items() if key in MEMORY and key not in known}
     options = {key: value for key, value in options.items() if key not in remembered}

@@ -39,7 +39,7 @@ class Recipe:
         return Recipe(words=f"{read['words']}; evaluated on classes that were not trained on", **more)
 
     def leaves(self, data: str, given: Leaves) -> dict[str, str]:
-        """The settings for these data. `given` are the user's: naming another objective drops the settings of the recipe's own."""
+        """The settings for these data. `given` are the user's: naming another objective or network drops the recipe's own options of it."""
         found = dict(self.settings)
         folder, pretrained = Path(data).is_dir(), "network.weights" in given
         found |= self.folder if folder else {}
@@ -48,13 +48,14 @@ class Recipe:
         named = {"network.name", "network.weights", "network.pretrained"} & set(given)
         found |= {"network.scratch": "true"} if "data.size" in found and not named else {}  # the settings are those of a new network
         ours = found["objective.name"]
-        dropped = () if given.get("objective.name", ours) == ours else ("objective.", "discovery.")
+        dropped: tuple[str, ...] = () if given.get("objective.name", ours) == ours else ("objective.", "discovery.")
+        dropped += ("network.options.",) if given.get("network.name", found.get("network.name")) != found.get("network.name") else ()
         found = {leaf: value for leaf, value in found.items() if not leaf.startswith(dropped)}
         return _without_least_steps(found, given)
 
 
 # Data without labels, or with some: the settings below help these objectives. deep_cluster does better with the defaults.
-SUITED = ("neighborhood_discovery", "instance_discrimination", "noise_as_targets")
+SUITED = ("neighborhood_discovery", "neighbor_targets", "instance_discrimination", "noise_as_targets")
 UNLABELED: Leaves = {"batch_size": "64", "optimizer.name": "adam", "optimizer.learning_rate": "0.003", "least_steps": "1000"}
 
 # Small data with labels: small batches, and enough steps instead of a number of epochs.
@@ -86,25 +87,21 @@ RECIPES: Mapping[str, Recipe] = {
     "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),
     "discovery": Recipe(
         {
-            "objective.name": "neighborhood_discovery",
+            "objective.name": "neighbor_targets",
             "network.name": "resnet18",
-            "network.dimension": "128",
-            "network.normalize": "true",
+            "network.dimension": "512",
+            "network.options.projection": "512",
             "augment.name": "discovery",
             "augment.options.flip": "true",
             "augment.options.hue": "0.1",
-            "discovery.refresh": "epoch",
-            "discovery.gradual": "true",
-            "discovery.restart": "false",
             "optimizer.learning_rate": "0.06",
-            "optimizer.weight_decay": "1e-3",
-            "schedule.warmup": "0",
+            "optimizer.nesterov": "false",
             "batch_size": "256",
             "epochs": "250",
             "least_steps": UNLABELED["least_steps"],
         },
-        "ResNet-18, 128 dimensions; crops, flips and color changes; 250 epochs, one cosine schedule; the trusted share grows every epoch",
-        "docs/papers/huang2019.md, beyond the paper; color images of about 32 x 32, on a GPU",
+        "ResNet-18, 512 dimensions; crops, flips and color changes; 250 epochs, one cosine schedule; a teacher's neighbors are targets",
+        "docs/papers/neighbor-targets.md; color images of about 32 x 32, on a GPU",
         {"data.size": "32"},
     ),
 }

@@ -13,9 +13,11 @@ SAMPLED = 64  # rows of an array that enter its fingerprint
 
 
 def capture_state(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Network, objective, optimizer and random generators as tensors; schedule and sampler as plain values."""
+    """Network, teacher, objective, optimizer and random generators as tensors; schedule and sampler as plain values."""
     tensors = {f"network.{name}": value for name, value in parts.network.state_dict().items()}
     tensors |= {f"objective.{name}": value for name, value in parts.objective.state_dict().items()}
+    if parts.step.teacher is not None:
+        tensors |= {f"teacher.{name}": value for name, value in parts.step.teacher.state_dict().items()}
     numbers: dict[str, dict[str, Any]] = {}
     for index, slots in parts.optimizer.state_dict()["state"].items():
         for name, value in slots.items():
@@ -43,6 +45,8 @@ def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
             )
     parts.network.load_state_dict(_under("network.", tensors))
     parts.objective.load_state_dict(kept)
+    if parts.step.teacher is not None:
+        parts.step.teacher.load_state_dict(_under("teacher.", tensors))
     slots: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in state["optimizer"].items()}
     for name, value in _under("optimizer.", tensors).items():
         index, slot = name.split(".", 1)

@@ -7,17 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearkin.data.augment import augmented
+from nearkin.data.augment import augmented, geometric
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.train import ranks
 from nearkin.train.relaxation import quantization_gap, relaxed
+from nearkin.train.teacher import Teacher
 
 
 class Step:
     """Read, augment, embed, compute the loss, update the weights, update the references: in that order.
 
     `read` returns the inputs of a batch of ids, on the device. The network may run in bfloat16; objectives get float32. With
-    several `views`, every point appears that many times in the step, augmented independently, always with the same id.
+    several `views`, every point appears that many times in the step, augmented independently, always with the same id. A `teacher`
+    embeds a second view of every point, of which only the geometry changes.
     """
 
     def __init__(
@@ -36,25 +38,36 @@ class Step:
         compiled: bool = False,
         pull: float | None = None,
         views: int = 1,
+        teacher: Teacher | None = None,
     ) -> None:
         self.forward: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if compiled else network
+        self.taught: Callable[[Tensor], Tensor] | None = torch.compile(teacher, dynamic=False) if teacher and compiled else teacher
         self.network, self.objective, self.optimizer = network, objective, optimizer
         self.read, self.answers, self.prepare = read, answers, prepare
         self.augment, self.generator = augment, generator
         self.bfloat16, self.clip = bfloat16, clip
         self.pull = pull  # weight of the pull to +1 and -1 for binary codes; None for plain embeddings
-        self.views = views
+        self.views, self.teacher = views, teacher
 
     def embed(self, ids: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Embeddings (b, d) of these points, float32, with a graph; pass `inputs` if they were read already."""
-        inputs = self.read(ids) if inputs is None else inputs
-        if self.augment:
-            inputs = augmented(inputs, self.augment, self.generator)
+        return self._embedded(self.read(ids) if inputs is None else inputs, self.augment, self.forward)
+
+    def _embedded(self, inputs: Tensor, augment: Sequence[Any], forward: Callable[[Tensor], Tensor]) -> Tensor:
+        if augment:
+            inputs = augmented(inputs, augment, self.generator)
         inputs = self.prepare(inputs)
         with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
-            embeddings = self.forward(inputs)
+            embeddings = forward(inputs)
         embeddings = embeddings.float() if self.bfloat16 else embeddings
         return embeddings if self.pull is None else relaxed(embeddings)
+
+    def both(self, ids: Tensor, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Embeddings and ids (2b,): the student's of one view, then the teacher's of another."""
+        assert self.taught is not None
+        inputs = self.read(ids) if inputs is None else inputs
+        student = self._embedded(inputs, self.augment, self.forward)
+        return torch.cat([student, self._embedded(inputs, geometric(self.augment), self.taught)]), ids.repeat(2)
 
     def loss(self, embeddings: Tensor, labels: Tensor | None, ids: Tensor) -> Tensor:
         """The loss of the objective, plus the pull to +1 and -1 for binary codes."""
@@ -66,11 +79,14 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         if self.views > 1:
             mine, inputs = mine.repeat(self.views), None if inputs is None else torch.cat([inputs] * self.views)
-        embeddings, ids = ranks.gather(self.embed(mine, inputs)), ranks.gather(mine)
+        mine_embedded, mine = (self.embed(mine, inputs), mine) if self.teacher is None else self.both(mine, inputs)
+        embeddings, ids = ranks.gather(mine_embedded), ranks.gather(mine)
         labels = None if self.answers is None else self.answers[ids]
         loss = self.loss(embeddings, labels, ids)
         loss.backward()  # type: ignore[no-untyped-call]
         self.move()
+        if self.teacher is not None:
+            self.teacher.follow(self.network)
         self.objective.update(embeddings.detach(), labels, ids=ids)
         return loss.detach()
 

@@ -246,6 +246,7 @@ class Loop:
         self.saved_at, self.interrupt = time.monotonic(), Interrupt()
         self.whole = run.references == "training_set"
         self.mark = mark_of(data.train)
+        self.views = run.views if parts.step.teacher is None else 2
         discovers = parts.objective.discovers
         self.rounds = rounds_for(run, discovers)
         self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule restarts
@@ -347,7 +348,7 @@ class Loop:
             running = loss if running is None else running + loss
             fresh += 1
             self.steps += 1
-            self.images += len(ids) * self.run.views * ranks.count()
+            self.images += len(ids) * self.views * ranks.count()
             if not loss.is_cuda or fresh >= LOOK_EVERY:
                 self._look(running, fresh, rate)
                 running, fresh = None, 0

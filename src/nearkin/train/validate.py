@@ -75,6 +75,8 @@ def by_class_vectors(objective: Built, embeddings: Tensor) -> Tensor | None:
         slot = getattr(part, "references", None)
         if getattr(slot, "predicts", False):
             assert slot is not None
+            if slot.known_dimension() not in (None, embeddings.shape[1]):  # they are behind a projection that is left out here
+                return None
             vectors = slot(Points(embeddings[:1]))
             affinity = getattr(part, "affinity", InnerProduct())
             nearest_one: Tensor = vectors.labels[affinity(embeddings, vectors.embeddings).argmax(1)]
