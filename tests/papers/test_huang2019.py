@@ -10,7 +10,6 @@ import torch
 
 from nearkin.data import Dataset
 from nearkin.train.config import Run, override
-from nearkin.train.recipes import lengthened, settings_for
 from nearkin.train.rounds import rounds_for
 from nearkin.train.training import train
 from papers import trial_run
@@ -88,17 +87,6 @@ def test_what_is_changed_is_our_recipe_and_one_of_the_rows_is_that_recipe():
     for trial in (trial for trial in TRIALS if trial.name.startswith("and-change-")):
         other = {leaf for leaf in goal.keys() | trial.settings.keys() if goal.get(leaf) != trial.settings.get(leaf)}
         assert trial.held_out and (other == {"epochs", "checkpoint_seconds"}) == (trial.name == "and-change-nothing")
-
-
-def test_the_shipped_recipe_is_that_of_the_first_row():
-    """Except for the least number of steps, which matters to small folders alone."""
-    goal = {**BY_NAME["and-goal12"].settings, **CHOSEN}
-    recipe = settings_for("discovery", "cifar10", {})
-    least = recipe.pop("least_steps")
-    assert {leaf: goal.get(leaf) for leaf in recipe} == recipe
-    run = override(Run(), {**recipe, "least_steps": least})
-    assert lengthened(run, TRAIN) == run and lengthened(run, 300).epochs == int(least) > run.epochs
-    assert "least_steps" not in settings_for("discovery", "cifar10", {"epochs": "20"})
 
 
 def test_options_differ_from_their_base_in_one_thing_and_never_see_the_test_part():

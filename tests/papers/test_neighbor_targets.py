@@ -7,9 +7,16 @@ import torch
 from torch.nn.functional import normalize
 
 from nearkin import NeighborTargets
+from nearkin.data import Dataset
+from nearkin.data.augment import geometric
+from nearkin.models.folder import build_network
+from nearkin.train import OptimizerChoice, Run, override
+from nearkin.train.assemble import describe
+from nearkin.train.inputs import augmentation
+from nearkin.train.recipes import lengthened, settings_for
 from papers import neighbor_training
 from papers.neighbor_targets import TARGETS, page_of, purity
-from papers.neighbor_training import Target, Training, epochs, target_loss
+from papers.neighbor_training import STRONG, WEAK, Target, Training, epochs, target_loss
 
 
 def looped(student, own, teacher, bank, mine, target):
@@ -65,6 +72,26 @@ def test_the_objective_of_the_library_is_the_row_that_won():
         found = objective(torch.cat([student, teacher]), ids=torch.cat([ids, ids]))
         assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     assert objective.inertia == target.inertia
+
+
+def test_the_recipe_for_discovery_is_the_row_that_won():
+    """Except for the least number of steps, which matters to small folders alone, and the precision."""
+    recipe, target = settings_for("discovery", "cifar10", {}), TARGETS["later"]
+    run = override(Run(), recipe)
+    assert (run.batch_size, run.schedule.name, run.schedule.warmup) == (neighbor_training.BATCH, "cosine", neighbor_training.WARMUP)
+    assert run.optimizer == OptimizerChoice("sgd", target.rate, momentum=0.9, nesterov=False, weight_decay=target.decay)
+    assert 2 * run.epochs * 50_000 == 25_000_000 and lengthened(run, 50_000) == run
+    assert lengthened(run, 300).epochs == run.least_steps > run.epochs
+    assert "least_steps" not in settings_for("discovery", "cifar10", {"epochs": "20"})
+    color = Dataset("made", torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    strong = augmentation(run, color, "neighbor_targets")
+    assert set(strong) == set(STRONG) and set(geometric(strong)) == set(WEAK)
+    objective, head = NeighborTargets(9, 5, 100), build_network(describe(run, color)).head
+    assert (objective.until, objective.temperature, objective.sharp) == (target.until, target.temperature, target.sharp)
+    learner = neighbor_training.Learner(target.hidden, predictor=False)
+    assert [layer.weight.shape for layer in head.project if hasattr(layer, "weight")] == [
+        layer.weight.shape for layer in learner.head if hasattr(layer, "weight")
+    ]
 
 
 def test_every_view_that_passes_through_a_network_counts():

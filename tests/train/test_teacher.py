@@ -117,7 +117,7 @@ def test_the_recipe_trains_with_a_projection_that_the_model_does_not_have(tmp_pa
     assert parts.objective.known_dimension() == 128
     train(run, tmp_path / "model", data=images(), device="cpu")
     assert load(tmp_path / "model").encode(images().inputs).shape == (64, 512)
-    proxies = override(run, {"objective.name": "proxy_anchor", "augment.name": "none"})
+    proxies = override(run, {"objective.name": "proxy_anchor"})
     found = train(proxies, tmp_path / "proxies", data=images(), device="cpu")
     assert "class vectors" not in found["test"]
 
