@@ -185,6 +185,7 @@ def test_rare_categories_beyond_the_limit_count_as_unseen() -> None:
     common = [f"c{at}" for at in range(MOST_CATEGORIES)] * 3
     schema = TableSchema.learned({"c": [*common, "rare", "rarer"]})
     assert schema.category_counts == (MOST_CATEGORIES,)
+    assert "category of 1,000, the most frequent (all others count as one): c0, c1" in schema.described()
     assert schema.encode({"c": ["rare", "c7"]}).categories[0, 0] == 0
 
 

@@ -252,7 +252,8 @@ class TableSchema:
 
 def _kind_in_words(column: Column) -> str:
     known = [name for name in column.categories if name]
-    told = f"category of {len(known):,}: {few(known)}" if column.kind == "category" else column.kind
+    cut = ", the most frequent (all others count as one)" if len(known) == MOST_CATEGORIES else ""
+    told = f"category of {len(known):,}{cut}: {few(known)}" if column.kind == "category" else column.kind
     return f"{told}, some missing" if column.missing else told
 
 
