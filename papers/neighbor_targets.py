@@ -62,6 +62,7 @@ TARGETS: Mapping[str, Target] = {
     "later-mean": Target("steps, own falls to 0, slots are running means", until=0.3, memory=0.5),
     "later-wide": Target("steps, own falls to 0, hidden layer of 2,048", until=0.3, hidden=2048),
     "later-both": Target("steps, own falls to 0, a predictor, slots are running means", until=0.3, memory=0.5, predictor=True),
+    "later-end": Target("steps, own falls to 0 at the end", until=1.0),
     "later-fast": Target("steps, own falls to 0, rate 0.12", until=0.3, rate=0.12),
     "clean": Target("epochs, own", own=1.0, bank_of="epochs"),
     "clean-soft": Target("epochs, own falls to 0.3", own=0.3, until=0.5, bank_of="epochs"),
