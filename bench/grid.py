@@ -123,9 +123,10 @@ def ratio(row: dict[str, Any], precision: str) -> float:
     return min(peers) / row["ms"][precision] if peers and precision in row["ms"] else math.nan
 
 
-def about(device: str) -> dict[str, str]:
-    """Date, machine and versions."""
-    found = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": platform.machine(), "python": platform.python_version()}
+def about(device: str, dates: str = "") -> dict[str, str]:
+    """Dates, also those of cells that were measured before, machine and versions."""
+    days = sorted({*filter(None, dates.split(", ")), f"{datetime.now(UTC):%Y-%m-%d}"})
+    found = {"date": ", ".join(days), "machine": platform.machine(), "python": platform.python_version()}
     for package in ("torch", "triton", "numba", "pytorch-metric-learning"):
         try:
             found[package] = version(package)
@@ -143,7 +144,8 @@ def main() -> None:
     parser.add_argument("--without", nargs="+", default=[], metavar="CONTENDER", help="contenders to leave out")
     parser.add_argument("--out", type=Path, help="the JSON file; cells that it holds are not measured again")
     args = parser.parse_args()
-    rows = json.loads(args.out.read_text())["cells"] if args.out and args.out.exists() else []
+    saved = json.loads(args.out.read_text()) if args.out and args.out.exists() else {"about": {}, "cells": []}
+    rows, dates = saved["cells"], saved["about"].get("date", "")
     known = {(row["n"], row["d"]) for row in rows}
     given_up: dict[str, GivenUp] = {}
     sizes = [(n, d) for n in SIZES[args.device] for d in WIDTHS] + list(ODD[args.device])
@@ -156,7 +158,7 @@ def main() -> None:
         shown = "  ".join(f"{name} {ms:.2f}" for name, ms in rows[-1]["ms"].items())
         print(f"{n:>6,} x {d:>5,}  {shown}  errors {rows[-1].get('gradient_error', {})}", flush=True)
         if args.out:
-            args.out.write_text(json.dumps({"about": about(args.device), "cells": rows}, indent=1) + "\n")
+            args.out.write_text(json.dumps({"about": about(args.device, dates), "cells": rows}, indent=1) + "\n")
     for precision in PRECISIONS[args.device]:
         slower = [f"{row['n']:,} x {row['d']:,} ({ratio(row, precision):.2f})" for row in rows if ratio(row, precision) < 1]
         print(f"{precision}: slower than the best peer in {len(slower)} of {len(rows)} cells: {', '.join(slower) or 'none'}")

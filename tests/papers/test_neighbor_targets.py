@@ -1,6 +1,8 @@
 """Targets of learning without labels: the loss against loops, a short training, and the page."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -132,6 +134,17 @@ def test_purity_is_the_share_of_the_same_class_among_the_neighbors(monkeypatch):
         soft.append(sum(near[j] for j in near if labels[j] == labels[i]) / sum(near.values()))
     assert found["nearest"] == pytest.approx(sum(nearest) / 4)
     assert found["soft"] == pytest.approx(sum(soft) / 4, rel=1e-6)
+
+
+def test_the_figures_in_words_are_those_of_the_saved_row():
+    root = Path(__file__).parents[2]
+    saved = json.loads((root / "docs/results/neighbor-targets.json").read_text(encoding="utf-8"))
+    rows = [row for key, row in saved.items() if key.startswith("test/later/25000000/")]
+    figure = f"{100 * sum(row['accuracy'] for row in rows) / len(rows):.1f} %"
+    page = (root / "docs/how-to/no-labels.md").read_text(encoding="utf-8")
+    changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"is right for {figure} of the test images" in page and f"{figure} on CIFAR-10 with 25 million views" in changes
+    assert ("one seed" in page) == (len(rows) == 1)
 
 
 def test_the_page_lists_the_best_row_first():

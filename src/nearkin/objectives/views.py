@@ -4,6 +4,8 @@ VICReg and Barlow Twins compare statistics of the whole batch, coordinate by coo
 their own.
 """
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -43,9 +45,9 @@ class WholeBatch(TwoViews):
         rows = len(batch.embeddings)
         return Outcome(value.expand(rows), torch.ones_like(batch.embeddings[:, 0]), torch.full((), rows, device=value.device))
 
+    @abstractmethod
     def compare(self, first: Tensor, second: Tensor) -> Tensor:
         """Return the value of a batch from its two views, (n / 2, d) each, in the same order."""
-        raise NotImplementedError
 
 
 class VICReg(WholeBatch):
