@@ -1,10 +1,9 @@
 """A loop of learning without labels in which the target of an image mixes the image itself and its neighbors in a bank."""
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch.nn import functional
 from nearkin.data.augment import ColorJitter, Grayscale, HorizontalFlip, RandomResizedCrop, Step, augmented
 from nearkin.data.preprocess import CIFAR
 from nearkin.models.resnet import WIDTHS, resnet18
+from nearkin.train import Teacher
 
 BATCH, DIMENSION, WARMUP = 256, 128, 0.05
 CHUNK = 1000  # images that are embedded at a time
@@ -123,18 +123,13 @@ class Training:
         torch.manual_seed(seed)
         self.images, self.target, self.steps, self.seed, self.device = images, target, steps, seed, images.device
         self.student = Learner(target.hidden, target.predictor).to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+        self.teacher = Teacher(self.student, target.inertia)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         size = target.bank or len(images)
         self.bank = functional.normalize(torch.randn(size, DIMENSION, device=self.device, generator=self.generator), dim=1)
         self.owners = torch.arange(size, device=self.device) if not target.bank else torch.full((size,), -1, device=self.device)
         self.parameters = list(self.student.parameters())
         self.momenta = [torch.zeros_like(p) for p in self.parameters]
-        self.averaged = [
-            (mine, its)
-            for mine, its in zip(self.teacher.state_dict().values(), self.student.state_dict().values(), strict=True)
-            if its.dtype.is_floating_point
-        ]
         cuda = self.device.type == "cuda"
         self.seen_by_student = torch.compile(self.student, dynamic=False) if cuda else self.student
         self.seen_by_teacher = torch.compile(self.teacher, dynamic=False) if cuda else self.teacher
@@ -199,7 +194,7 @@ class Training:
             torch._foreach_mul_(self.momenta, 0.9)
             torch._foreach_add_(self.momenta, moved)
             torch._foreach_sub_(self.parameters, torch._foreach_mul(self.momenta, self.rate))
-            torch._foreach_lerp_([mine for mine, _ in self.averaged], [its for _, its in self.averaged], 1 - target.inertia)
+            self.teacher.follow(self.student)
             if target.bank_of != "epochs":
                 self.bank.index_copy_(0, self.slots, own if target.bank_of == "steps" else self._mean(own, student))
                 self.owners.index_copy_(0, self.slots, self.ids)
@@ -208,7 +203,7 @@ class Training:
     @torch.no_grad()
     def embedded(self, images: Tensor, searched: bool = True, averaged: bool = False) -> Tensor:
         """Unit vectors of images, without augmentation: those that are searched, or those that are compared in training."""
-        network = self.teacher if averaged else self.student
+        network = cast(Learner, self.teacher.network) if averaged else self.student
         network.eval()
         parts = []
         for part in torch.split(images, CHUNK):
