@@ -175,6 +175,17 @@ def test_a_handful_of_shapes_is_kept_and_none_while_another_graph_is_recorded(sq
     assert squares.recorded(points(0, replay.KEPT + 2)) is None
 
 
+def test_a_part_is_what_is_evaluated_while_something_larger_is_recorded(squares: Squares, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = points(0)
+    with replay.paused():
+        assert replay.is_part(a)
+    assert not replay.is_part(a)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert not replay.is_part(a), "a graph of the device does not hold what is evaluated on the host"
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True), raising=False)
+    assert replay.is_part(a)
+
+
 def test_another_stream_has_its_own_recording(squares: Squares) -> None:
     a = points(0)
     of_first = known(squares, a)

@@ -1,10 +1,14 @@
 """Cases of the Triton engine; run by `test_triton.py` with TRITON_INTERPRET=1. The oracle is all pairs in float64."""
 
+import gc
 import itertools
 import math
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import FunctionType
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +21,7 @@ from nearkin.kernels import autograd as layer
 from nearkin.kernels import wide_engine
 from nearkin.kernels.class_order import by_class
 from nearkin.kernels.contract import Work
+from nearkin.kernels.cuda_graphs import paused
 from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_class_order import compared
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
@@ -474,6 +479,70 @@ def test_the_wide_engine_rounds_to_16_bits(name, small_tiles):
 def test_the_wide_engine_takes_blocks_of_any_shape(name, block, small_tiles, monkeypatch):
     monkeypatch.setattr(wide_engine, "_TALL", 32)
     assert_correct(SHAPES[name], WideEngine("highest", block), ALLOWED["fp16x3"])
+
+
+@pytest.mark.parametrize(
+    "name", ["classes, not itself", "references, lists", *(pytest.param(one, marks=SOAK) for one in ("own lists", "own targets"))]
+)
+def test_what_the_first_pass_kept_gives_the_same_gradient(name, small_tiles):
+    """All products, where they take at most half of the memory of a block; nothing, where they take more."""
+    work, pull = SHAPES[name], drawn(N, 1, seed=5)[:, 0]
+    for by, keeps in ((WideEngine("highest"), True), (WideEngine("highest", 16 * 16 * 8), False)):
+        summaries, kept = by.summaries(work), list[Any]()
+        again = by.summaries(work._replace(kept=kept))
+        assert bool(kept) == keeps
+        found = (by.gradients(one, *summaries, pull) for one in (work, work._replace(kept=kept)))
+        for mine, other in zip(*found, strict=True):
+            assert (mine is None and other is None) or torch.equal(mine, other)
+        assert all(map(torch.equal, summaries, again))
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Weak references to the products that the wide engine computes."""
+    product, found = wide_engine._product, list[Any]()
+
+    def noted(a: Tensor, b: Tensor) -> Tensor:
+        products = product(a, b)
+        found.append(weakref.ref(products))
+        return products
+
+    monkeypatch.setattr(wide_engine, "_product", noted)
+    return found
+
+
+@pytest.mark.parametrize("name", ["classes, not itself", pytest.param("references", marks=SOAK)])
+def test_a_part_of_a_recording_keeps_its_products_as_long_as_its_graph(name, small_tiles, made, monkeypatch):
+    """Every other evaluation computes them again in each pass, and keeps none."""
+    monkeypatch.setattr(layer, "choose", lambda *_: WideEngine("highest"))
+    gc.disable()  # what is gone went without its help
+    try:
+        found = []
+        for within, passes in ((nullcontext, 3), (paused, 1)):
+            made.clear()
+            live = [None if x is None else x.clone().requires_grad_() for x in SHAPES[name][:2]]
+            leaves = [x for x in live if x is not None]
+            with within():
+                loss = layer.soft_neighbors(Work(*live, *SHAPES[name][2:]), "expected", 0.7).values.sum()
+            blocks = len(made)
+            assert [ref() is not None for ref in made] == [within is paused] * blocks
+            first = torch.autograd.grad(loss, leaves, retain_graph=True)
+            again = torch.autograd.grad(loss, leaves, create_graph=True)
+            assert len(made) == passes * blocks > passes
+            assert all(map(torch.equal, first, again))
+            found.append([loss.detach(), *first])
+            del loss, again
+            assert [ref() for ref in made] == [None] * len(made)
+        assert all(map(torch.equal, *found))
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("name", ["classes, not itself", "references"])
+def test_gradients_add_up_in_pieces(name, small_tiles, monkeypatch):
+    monkeypatch.setattr(wide_engine, "_PIECE", 16)
+    monkeypatch.setattr(wide_engine, "_TALL", 48)
+    assert_correct(SHAPES[name], WideEngine("highest"), ALLOWED["fp16x3"])
 
 
 def test_hard_points_in_the_wide_engine(small_tiles):

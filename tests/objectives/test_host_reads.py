@@ -41,6 +41,7 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("many", [0, 2**40], ids=["streamed", "small"])
 def test_nothing_is_read_in_a_step(case: Case, many: int, far_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "MANY_PAIRS", many)
+    monkeypatch.setattr(routes, "MANY_ON_CUDA", many)
     monkeypatch.setattr(routes, "MANY_ON_CPU", many)
     objective = case.build()
     some = batch(objective.supervision)

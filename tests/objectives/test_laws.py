@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nearkin.compose.points import Points, fresh_ids
 from nearkin.compose.references.anchors import simplex
 from nearkin.compose.relation import LabelDistance, LabelOverlap
-from nearkin.compose.routes import MANY_ON_CPU, MANY_PAIRS, plan, streams
+from nearkin.compose.routes import MANY_ON_CPU, MANY_ON_CUDA, MANY_PAIRS, plan, streams
 from nearkin.objectives import (
     NCA,
     AdaCos,
@@ -335,10 +335,11 @@ def test_streaming_equals_the_matrix(case: Case, references: str) -> None:
 
 def test_streaming_begins_with_many_pairs() -> None:
     x = batch()
-    for many, device in ((MANY_PAIRS, "cuda"), (MANY_ON_CPU, "cpu")):
+    for many, device in ((MANY_ON_CUDA, "cuda"), (MANY_ON_CPU, "cpu"), (MANY_PAIRS, "mps")):
         assert plan(NCA().parts, many, 1, device) == "streamed" and plan(NCA().parts, many - 1, 1, device) == "dense"
         assert plan(Triplet().parts, many, 1, device) == "dense" and plan(NCA().parts, many, 1, device, engine="dense") == "dense"
         assert plan(NCA().parts, 1, 1, device, engine="torch") == "streamed"
+    assert plan(NTXent().parts, MANY_PAIRS, 1, "cuda") == "streamed" and plan(NTXent().parts, MANY_PAIRS - 1, 1, "cuda") == "dense"
     assert plan(NCA().parts, MANY_ON_CPU, 1, "cpu", d=1024) == "dense" == plan(NTXent().parts, MANY_ON_CPU, 1, "cpu", d=64)
     assert plan(NCA().parts, 3 * MANY_ON_CPU, 1, "cpu", d=1024) == "streamed" == plan(NTXent().parts, 8 * MANY_ON_CPU, 1, "cpu", d=64)
     torch.testing.assert_close(NCA(engine="torch")(x, CLASSES), NCA()(x, CLASSES))  # without ids: self is on the diagonal

@@ -82,6 +82,7 @@ def test_gradgradcheck_of_distances(n: int) -> None:
 def test_torch_func_grad_is_the_gradient(case: Case, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "MANY_ON_CPU", many)
     monkeypatch.setattr(routes, "MANY_PAIRS", many)
+    monkeypatch.setattr(routes, "MANY_ON_CUDA", many)
     objective = case.build()
     some = batch(objective.supervision, 24)
 

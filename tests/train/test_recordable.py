@@ -34,6 +34,7 @@ def valueless(monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     monkeypatch.setattr(routes, "MANY_PAIRS", 0)
+    monkeypatch.setattr(routes, "MANY_ON_CUDA", 0)
     monkeypatch.setattr(class_order, "has_triton", lambda: False)
     monkeypatch.setattr(streaming, "soft_neighbors", kernels)
 
@@ -97,6 +98,7 @@ def test_what_is_said_to_be_recordable_is(name, many, request, monkeypatch):
     step.views = 2 if name in ("vicreg", "barlow_twins") else 1
     request.getfixturevalue("valueless")
     monkeypatch.setattr(routes, "MANY_PAIRS", many)
+    monkeypatch.setattr(routes, "MANY_ON_CUDA", many)
     ids = torch.empty(BATCH, dtype=torch.int64, device="meta")
     assert step.objective.recordable(BATCH)
     step(ids)

@@ -18,6 +18,7 @@ from nearkin.compose.metrics import product_form
 Route = Literal["dense", "column", "selected", "streamed"]
 
 MANY_PAIRS = 2**22  # below, the matrix is small and the composition itself is as quick
+MANY_ON_CUDA = 2**19  # where sums of powers are all that is asked for: a few launches against a hundred
 MANY_ON_CPU = 2**18  # there the kernels are ahead sooner: `python -m bench.batches`
 WIDE_ON_CPU = 384  # dimensions above which the products take most of the time, and as long in both
 LISTS_ON_CPU = 8  # times as many pairs, where every positive is listed for itself
@@ -70,10 +71,12 @@ def has_columns(parts: Composition, m: int) -> bool:
     return fits and (kind != "answers" or m > 1)
 
 
-def _many_on_cpu(parts: Composition, d: int) -> float:
-    """The number of pairs from which on the kernels are ahead on a CPU."""
+def _many(parts: Composition, device: str, d: int) -> float:
+    """The number of pairs from which on the kernels are ahead."""
     lists = getattr(parts.criterion, "form", None) in ("each", "pairs")
-    return MANY_ON_CPU * max(1.0, d / WIDE_ON_CPU) * (LISTS_ON_CPU if lists else 1)
+    if device == "cuda":
+        return MANY_PAIRS if lists else MANY_ON_CUDA
+    return MANY_ON_CPU * max(1.0, d / WIDE_ON_CPU) * (LISTS_ON_CPU if lists else 1) if device == "cpu" else MANY_PAIRS
 
 
 def plan(parts: Composition, n: int, m: int, device: str, *, d: int = 0, engine: str = "auto", own: bool = True) -> Route:
@@ -91,7 +94,7 @@ def plan(parts: Composition, n: int, m: int, device: str, *, d: int = 0, engine:
     m : int
         The number of references.
     device : str
-        "cpu", "cuda", ...: the kernels are ahead sooner on a CPU.
+        "cpu", "cuda", ...: the kernels are ahead sooner on these two.
     d : int, default=0
         The dimensions: on a CPU, the wider, the later are the kernels ahead. 0 counts as few.
     engine : str, default="auto"
@@ -117,7 +120,7 @@ def plan(parts: Composition, n: int, m: int, device: str, *, d: int = 0, engine:
     if engine not in ("auto", "dense"):
         return "streamed"
     if engine == "auto":
-        many = _many_on_cpu(parts, d) if device == "cpu" and not column else MANY_PAIRS
+        many = MANY_PAIRS if column else _many(parts, device, d)
         if n * m >= many and streams(parts):
             return "streamed"
         if n * m >= MANY_PAIRS and selects(parts):

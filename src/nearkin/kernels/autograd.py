@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels.contract import KINDS, Form, Work, kind_of, sizes
-from nearkin.kernels.cuda_graphs import MOST_PAIRS, Recording, Tensors, recording
+from nearkin.kernels.cuda_graphs import MOST_PAIRS, Recording, Tensors, is_part, recording
 from nearkin.kernels.engines import choose
 from nearkin.kernels.operators import evaluated, refuse_second_derivative
 from nearkin.kernels.passes import How, Rest, backward_of, detached, forward_of, tensors_of, work_of
@@ -123,10 +123,10 @@ def _recording(work: Work, tensors: Tensors, how: How) -> Recording | None:
     n, m, _ = sizes(work)
     if not work.queries.is_cuda or n * m > MOST_PAIRS or not how.engine.recordable(work):
         return None
-    rest = Rest.of(work)
+    rest, kept = Rest.of(work), list[Any]()
     return recording(
-        lambda mine: forward_of(work_of(mine, rest), how),
-        lambda mine, summary, pull: backward_of(work_of(mine, rest), summary, pull, how.engine, how.temperature),
+        lambda mine: forward_of(work_of(mine, rest)._replace(kept=kept), how),
+        lambda mine, summary, pull: backward_of(work_of(mine, rest)._replace(kept=kept), summary, pull, how.engine, how.temperature),
         tensors,
         (how, rest),
     )
@@ -135,7 +135,7 @@ def _recording(work: Work, tensors: Tensors, how: How) -> Recording | None:
 class _Evaluate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, references: Tensor | None, work: Work, how: How) -> tuple[Tensor, Tensor]:
-        work = work._replace(reference_gradient=ctx.needs_input_grad[1])
+        work = work._replace(reference_gradient=ctx.needs_input_grad[1], kept=[] if is_part(queries) else None)
         tensors = tensors_of(work)
         recorded = _recording(work, tensors, how)
         summary: Sequence[Tensor] = ()
@@ -145,7 +145,7 @@ class _Evaluate(torch.autograd.Function):
             value, valid = recorded.value(tensors)
             ctx.turn = recorded.turn
         ctx.save_for_backward(queries, references, *summary)  # with their graph, so that a second derivative can be refused
-        ctx.recorded, ctx.how, ctx.rest = recorded, how, work[2:]
+        ctx.recorded, ctx.how, ctx.rest = recorded, how, work[2:]  # with what the first pass kept
         ctx.mark_non_differentiable(valid)
         ctx.set_materialize_grads(False)  # else zeros would be allocated for `valid`
         return value, valid

@@ -14,7 +14,7 @@ or the caller's own points, of 16 or 32 bits, with the `Frame` that scales, cent
 * `skip`: positions that are not candidates (the query itself, by id).
 """
 
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -91,6 +91,8 @@ class Work(NamedTuple):
         Whether rows are taken at length 1, for cosines. With own references the first counts for both.
     frame : Frame, optional
         For an engine that reads the caller's points: how they become points in base-2 units. None: they are.
+    kept : list, optional
+        Where the first pass may leave what the second one would have to compute again. None: nothing is kept.
 
     Examples
     --------
@@ -112,6 +114,7 @@ class Work(NamedTuple):
     unit_queries: bool = False
     unit_references: bool = False
     frame: Frame | None = None
+    kept: list[Any] | None = None
 
 
 class Values(NamedTuple):

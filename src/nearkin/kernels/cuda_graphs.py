@@ -129,6 +129,11 @@ def paused() -> Iterator[None]:
         _pauses.pop()
 
 
+def is_part(x: Tensor) -> bool:
+    """Whether an evaluation of x is a part of something larger that is recorded: inside `paused`, or while a graph is captured."""
+    return bool(_pauses) or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 def _known(key: Hashable, tensors: Tensors, kind: type[_Kept], record: Callable[[], _Kept]) -> _Kept | None:
     if _pauses or torch.cuda.is_current_stream_capturing():
         return None

@@ -46,6 +46,7 @@ _ROWS, _COLUMNS, _SLIVER, _WARPS = 32, 128, 16, 4  # of a tile of the elementwis
 _JOINED, _PARTS = 32, 32  # queries of one program that joins partial sums, and how many of them at a time
 _WHOLE = 8  # sizes of 16-bit operands that the matrix units read at full speed
 _PULLS = 256  # queries of one program that reads their pulls
+_PIECE = 1024  # terms of one product of the gradient: the matrix units cut digits off a running sum, which a longer one would show
 
 
 class _Side(NamedTuple):
@@ -135,11 +136,13 @@ class _Gathered(NamedTuple):
 
     def add(self, where: slice, weights: Tensor, others: _Side, there: slice) -> None:
         """Weights (1 or 2, rows, columns) of the rows `where` and the other side's points `there`."""
-        push = self.push[where.start : where.start + weights.shape[1]]
-        _add_product(push, weights[0], others.part(0)[there])
+        push, high = self.push[where.start : where.start + weights.shape[1]], others.part(0)[there]
         if others.split:
-            _add_product(push, weights[1], others.part(0)[there])
+            _add_product(push, weights[1], high)
             _add_product(push, weights[0], others.part(1)[there])
+        piece = _PIECE if others.split else max(1, len(high))
+        for start in range(0, len(high), piece):
+            _add_product(push, weights[0, :, start : start + piece], high[start : start + piece])
 
     def add_sums(self, parts: Tensor, start: int, skipped: int) -> None:
         """Partial sums (parts, length) of weights, but for the first `skipped`, of the points from `start` on."""
@@ -169,7 +172,8 @@ class WideEngine:
     precision : {"highest", "high", "fast"}
         "highest" splits every operand into two 16-bit floats, which carry 22 bits; "high" and "fast" use one, with tf32's mantissa.
     block_bytes : int, default 512 MB
-        Memory of the block of pairs that is held at a time.
+        Memory of the block of pairs that is held at a time. Where all products take at most half of it, a recorded evaluation keeps them
+        from the first pass for the second.
     """
 
     precision: Precision
@@ -193,8 +197,15 @@ class WideEngine:
         first, second = (here.rows.bias.new_full((here.n,), -torch.inf, dtype=torch.float64) for _ in range(2))
         if work.targets is not None:
             second.zero_()
+        keeps = work.kept is not None and 2 * sum(map(_product_bytes, here.blocks)) <= self.block_bytes
+        if work.kept is not None and keeps:
+            work.kept[:] = [here]
         for block in here.blocks:
-            self._add_sums(here, block, first, second)
+            products = here.products(block)
+            self._add_sums(here, block, products, first, second)
+            if work.kept is not None and keeps:
+                work.kept.append(products)
+            del products  # before the next block is made
         return first, second
 
     def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
@@ -203,12 +214,14 @@ class WideEngine:
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Engine.gradients`."""
-        here = self._ready(work)
+        here, *kept = work.kept or [self._ready(work)]
         *summary, size = _pulls(here.work, first, second, pull.float().contiguous())
         mine = _Gathered.zeros(here.rows, here.n)
         theirs = mine if here.own else _Gathered.zeros(here.columns, here.m)
-        for block in here.blocks:
-            self._add_weights(here, block, tuple(summary), size, mine, theirs)
+        for index, block in enumerate(here.blocks):
+            products = kept[index] if kept else here.products(block)
+            self._add_weights(here, block, products, tuple(summary), size, mine, theirs)
+            del products
         squared = here.work.squared
         if here.own or not here.work.reference_gradient:
             return mine.gradient(here.rows, here.columns, size, squared), None
@@ -231,9 +244,8 @@ class WideEngine:
         per_dot = (2.0 if work.squared else 1.0) / (rows.scale * columns.scale)
         return _Ready(work, n, m, d, own, split, rows, columns, per_dot, _blocks(n, m, own, self.block_bytes), _plan(work, n, m))
 
-    def _add_sums(self, here: _Ready, block: _Block, first: Tensor, second: Tensor) -> None:
+    def _add_sums(self, here: _Ready, block: _Block, products: Tensor, first: Tensor, second: Tensor) -> None:
         """Add a block to the running summaries of its rows and, where the queries are their own references, of its columns."""
-        products = here.products(block)
         height, width, skipped = block.bottom - block.top, block.right - block.left, _on_diagonal(here, block)
         down, over = -(-height // _ROWS), -(-width // _COLUMNS)
         mirrored = here.own and skipped < width
@@ -245,10 +257,16 @@ class WideEngine:
             _join(col_parts, first, second, block.left, skipped, here.work)
 
     def _add_weights(
-        self, here: _Ready, block: _Block, summary: tuple[Tensor, ...], size: Tensor, mine: _Gathered, theirs: _Gathered
+        self,
+        here: _Ready,
+        block: _Block,
+        products: Tensor,
+        summary: tuple[Tensor, ...],
+        size: Tensor,
+        mine: _Gathered,
+        theirs: _Gathered,
     ) -> None:
         """Add a block's weights times points to the gradients of its rows and, where they are asked for, of its columns."""
-        products = here.products(block)
         height, width, skipped = block.bottom - block.top, block.right - block.left, _on_diagonal(here, block)
         down, over = -(-height // _ROWS), -(-width // _COLUMNS)
         turned = (here.own or here.work.reference_gradient) and skipped < width
@@ -259,7 +277,6 @@ class WideEngine:
             weights_kernel, block, products, (*summary, size, weights, row_parts, col_parts),
             SQUARED=here.work.squared, SPLIT=here.split, TURNED=turned,
         )  # fmt: skip
-        del products
         mine.add(slice(block.top, block.bottom), weights, here.columns, slice(block.left, _whole(block.right)))
         if here.work.squared:
             mine.add_sums(row_parts, block.top, 0)
@@ -272,6 +289,10 @@ class WideEngine:
 
 def _whole(n: int) -> int:
     return -(-n // _WHOLE) * _WHOLE
+
+
+def _product_bytes(block: _Block) -> int:
+    return 4 * (block.bottom - block.top) * (_whole(block.right) - block.left)
 
 
 def _blocks(n: int, m: int, own: bool, block_bytes: int) -> list[_Block]:
@@ -351,7 +372,7 @@ def _join(parts: Tensor, first: Tensor, second: Tensor, start: int, skipped: int
 
 
 def _tidy(work: Work) -> Work:
-    """Contiguous points, targets in float32, positions of 32 bits, no empty lists."""
+    """Contiguous points, targets in float32, positions of 32 bits, no empty lists; not what is kept, which holds this work itself."""
 
     def whole(x: Tensor | None) -> Tensor | None:
         return None if x is None or x.numel() == 0 else x.to(torch.int32).contiguous()
@@ -361,7 +382,7 @@ def _tidy(work: Work) -> Work:
     references = queries if work.references is work.queries else None if work.references is None else work.references.contiguous()
     return work._replace(
         queries=queries, references=references, span=whole(work.span), listed=whole(work.listed), skip=whole(work.skip),
-        targets=targets,
+        targets=targets, kept=None,
     )  # fmt: skip
 
 
