@@ -8,8 +8,8 @@ Protocol. ResNet-18, batches of 256, SGD with momentum 0.9, one cosine after a w
 training part is held out; every row is measured there by the weighted vote (200 neighbors, temperature 0.1) of the other nine tenths; the
 test part is read only with --test. Images are counted by the views that pass through a network, the teacher's included.
 
-The student sees a view of every image with crop, flip, color and gray. The teacher is a running mean of the student's weights. The target
-of an image is a mixture:
+The student sees a view of every image with crop, flip, color and gray, and takes a step for each if it sees several. The teacher is a
+running mean of the student's weights. The target of an image is a mixture:
 
 - its own: what the bank or the teacher knows of the image itself (instance discrimination), and
 - its neighbors: softmax over the bank of the similarities at a lower temperature (ReSSL; Zheng et al., 2021); at a temperature near 0 the
@@ -40,7 +40,7 @@ from nearkin.data import partition
 from nearkin.train.folder import device_name
 from nearkin.train.validate import weighted_accuracy
 from papers.contest import Rows, run_rows, spread
-from papers.neighbor_training import Target, Training, epochs, neighbor_shares
+from papers.neighbor_training import Target, Training, epochs
 
 PARTS = {"held out": "a tenth of the training part held out", "test": "test part"}
 
@@ -64,6 +64,16 @@ TARGETS: Mapping[str, Target] = {
     "later-both": Target("steps, own falls to 0, a predictor, slots are running means", until=0.3, memory=0.5, predictor=True),
     "later-end": Target("steps, own falls to 0 at the end", until=1.0),
     "later-fast": Target("steps, own falls to 0, rate 0.12", until=0.3, rate=0.12),
+    "instance-wide": Target("steps, own second view, hidden layer of 2,048", own=1.0, hidden=2048),
+    "wide-end": Target("steps, own falls to 0 at the end, hidden layer of 2,048", until=1.0, hidden=2048),
+    "wide-fast": Target("steps, own falls to 0, hidden layer of 2,048, rate 0.12", until=0.3, hidden=2048, rate=0.12),
+    "wide-before": Target(
+        "steps, own falls to 0, hidden layer of 2,048, neighbors before the head", until=0.3, hidden=2048, before_head=True
+    ),
+    "wide-views-fast": Target(
+        "steps, own falls to 0, hidden layer of 2,048, two views for the student, rate 0.12", until=0.3, hidden=2048, views=2, rate=0.12
+    ),
+    "wide-views": Target("steps, own falls to 0, hidden layer of 2,048, two views for the student", until=0.3, hidden=2048, views=2),
     "clean": Target("epochs, own", own=1.0, bank_of="epochs"),
     "clean-soft": Target("epochs, own falls to 0.3", own=0.3, until=0.5, bank_of="epochs"),
     "clean-alone": Target("epochs, own falls to 0", until=0.5, bank_of="epochs"),
@@ -120,8 +130,8 @@ def purity(training: Training, labels: Tensor) -> dict[str, float]:
         some, mine = some[owned], mine[owned]
     if not len(some):
         return {}
-    vectors = training.bank[mine.int().argmax(1)]
-    shares = neighbor_shares(vectors, training.bank, mine, training.target.sharp)
+    bank = training.features if training.target.before_head else training.bank
+    shares = training.near(bank[mine.int().argmax(1)], mine)
     same = labels[training.owners.clamp_min(0)] == labels[some][:, None]
     return {"nearest": float(same.gather(1, shares.argmax(1, keepdim=True)).float().mean()), "soft": float((shares * same).sum(1).mean())}
 

@@ -37,6 +37,8 @@ class Target:
     until: float = 0.0
     bank_of: Literal["slots", "steps", "epochs"] = "steps"
     every: int = 2
+    views: int = 1  # of an image for the student, each a step of its own, for one of the teacher's
+    before_head: bool = False  # neighbors are looked up by the teacher's features, less their mean, and not by what the head makes of them
     memory: float = 0.0
     weak: bool = True
     bank: int = 0  # newest embeddings; 0 keeps one of every image
@@ -55,7 +57,7 @@ class Target:
 
     def steps(self, images: int, n: int) -> int:
         """Steps in which so many images pass through a network, the teacher's included."""
-        views = {"slots": 1.0, "steps": 2.0, "epochs": 1 + 1 / self.every}[self.bank_of]
+        views = {"slots": 1.0, "steps": 1.0 + self.views, "epochs": 1 + 1 / self.every}[self.bank_of]
         return max(1, int(images / views) // BATCH)
 
 
@@ -74,12 +76,14 @@ class Learner(nn.Module):
         self.predictor = _hidden(DIMENSION, hidden) if predictor else nn.Identity()
         self.searched = not hidden
 
-    def forward(self, images: Tensor, predicted: bool = False) -> Tensor:
-        found = self.head(self.body(images))
-        return functional.normalize((self.predictor(found) if predicted else found).float(), dim=1)
+    def forward(self, images: Tensor, predicted: bool = False) -> tuple[Tensor, Tensor]:
+        features = self.body(images)
+        found = self.head(features)
+        return functional.normalize((self.predictor(found) if predicted else found).float(), dim=1), features.float()
 
     def features(self, images: Tensor) -> Tensor:
-        return self(images) if self.searched else functional.normalize(self.body(images).float(), dim=1)
+        found, features = self(images)
+        return found if self.searched else functional.normalize(features, dim=1)
 
 
 def neighbor_shares(teacher: Tensor, bank: Tensor, mine: Tensor, sharp: float) -> Tensor:
@@ -87,13 +91,15 @@ def neighbor_shares(teacher: Tensor, bank: Tensor, mine: Tensor, sharp: float) -
     return (teacher @ bank.T / sharp).masked_fill(mine, -math.inf).softmax(1)
 
 
-def target_loss(student: Tensor, own: Tensor, teacher: Tensor, bank: Tensor, mine: Tensor, share: Tensor | float, target: Target) -> Tensor:
+def target_loss(student: Tensor, own: Tensor, near: Tensor, bank: Tensor, mine: Tensor, share: Tensor | float, target: Target) -> Tensor:
     """Cross entropy between the target and the student's soft choice among the image's own vector and the bank.
 
     Parameters
     ----------
-    student, own, teacher : Tensor of shape (b, d)
-        The student's embeddings, the vectors that stand for the images themselves, and those whose neighbors are looked up.
+    student, own : Tensor of shape (b, d)
+        The student's embeddings, and the vectors that stand for the images themselves.
+    near : Tensor of shape (b, m)
+        The share of each slot of the bank among the image's neighbors.
     bank : Tensor of shape (m, d)
         References.
     mine : Tensor of shape (b, m)
@@ -111,8 +117,7 @@ def target_loss(student: Tensor, own: Tensor, teacher: Tensor, bank: Tensor, min
     else:
         loss, others = student.new_zeros(len(student)), among.log_softmax(1)
     if target.own < 1:
-        shares = neighbor_shares(teacher, bank, mine, target.sharp)
-        loss = loss - (1 - share) * (shares * others.masked_fill(mine, 0.0)).sum(1)
+        loss = loss - (1 - share) * (near * others.masked_fill(mine, 0.0)).sum(1)
     return loss.mean()
 
 
@@ -127,6 +132,7 @@ class Training:
         self.generator = torch.Generator(self.device).manual_seed(seed)
         size = target.bank or len(images)
         self.bank = functional.normalize(torch.randn(size, DIMENSION, device=self.device, generator=self.generator), dim=1)
+        self.features = torch.randn(size if target.before_head else 0, WIDTHS[-1], device=self.device, generator=self.generator)
         self.owners = torch.arange(size, device=self.device) if not target.bank else torch.full((size,), -1, device=self.device)
         self.parameters = list(self.student.parameters())
         self.momenta = [torch.zeros_like(p) for p in self.parameters]
@@ -181,24 +187,48 @@ class Training:
 
     def _take(self) -> None:
         target = self.target
-        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
-            student = self.seen_by_student(self._view(STRONG), predicted=True)
-            own = self.bank[self.slots]
-            if target.bank_of == "steps":
-                with torch.no_grad():
-                    own = self._mean(own, self.seen_by_teacher(self._view(WEAK if target.weak else STRONG)))
-        loss = target_loss(student, own, own, self.bank, self.owners == self.ids[:, None], self.share, target)
+        own, features = self.bank[self.slots], self.features[:0]
+        if target.bank_of == "steps":
+            with torch.no_grad(), self._autocast():
+                newest, features = self.seen_by_teacher(self._view(WEAK if target.weak else STRONG))
+                own = self._mean(own, newest)
+        mine = self.owners == self.ids[:, None]
+        with torch.no_grad():
+            near = self.near(features if target.before_head else own, mine)
+        student = own
+        for _ in range(target.views):
+            student = self._taught(own, near, mine)
+        if target.bank_of != "epochs":
+            self.bank.index_copy_(0, self.slots, own if target.bank_of == "steps" else self._mean(own, student))
+            self.owners.index_copy_(0, self.slots, self.ids)
+            if target.before_head:
+                self.features.index_copy_(0, self.slots, features)
+
+    def near(self, vectors: Tensor, mine: Tensor) -> Tensor:
+        """The share of each slot of the bank among the neighbors of what the teacher knows of some images."""
+        bank = self.bank
+        if self.target.before_head:
+            center = self.features.mean(0)
+            vectors, bank = functional.normalize(vectors - center, dim=1), functional.normalize(self.features - center, dim=1)
+        return neighbor_shares(vectors, bank, mine, self.target.sharp)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+
+    def _taught(self, own: Tensor, near: Tensor, mine: Tensor) -> Tensor:
+        """Take one step of the student on a view of its own; returns its embeddings."""
+        with self._autocast():
+            student: Tensor = self.seen_by_student(self._view(STRONG), predicted=True)[0]
+        loss = target_loss(student, own, near, self.bank, mine, self.share, self.target)
         gradients = torch.autograd.grad(loss, self.parameters)
         with torch.no_grad():
-            moved = torch._foreach_add(gradients, self.parameters, alpha=target.decay)
+            moved = torch._foreach_add(gradients, self.parameters, alpha=self.target.decay)
             torch._foreach_mul_(self.momenta, 0.9)
             torch._foreach_add_(self.momenta, moved)
             torch._foreach_sub_(self.parameters, torch._foreach_mul(self.momenta, self.rate))
             self.teacher.follow(self.student)
-            if target.bank_of != "epochs":
-                self.bank.index_copy_(0, self.slots, own if target.bank_of == "steps" else self._mean(own, student))
-                self.owners.index_copy_(0, self.slots, self.ids)
             self.loss.copy_(loss)
+        return student.detach()
 
     @torch.no_grad()
     def embedded(self, images: Tensor, searched: bool = True, averaged: bool = False) -> Tensor:
@@ -209,7 +239,7 @@ class Training:
         for part in torch.split(images, CHUNK):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=not searched):
                 seen = CIFAR(part).contiguous(memory_format=torch.channels_last)
-                parts.append(network.features(seen) if searched else network(seen))
+                parts.append(network.features(seen) if searched else network(seen)[0])
         network.train()
         return torch.cat(parts)
 

@@ -18,7 +18,7 @@ from nearkin.train.inputs import augmentation
 from nearkin.train.recipes import lengthened, settings_for
 from papers import neighbor_training
 from papers.neighbor_targets import TARGETS, page_of, purity
-from papers.neighbor_training import STRONG, WEAK, Target, Training, epochs, target_loss
+from papers.neighbor_training import STRONG, WEAK, Target, Training, epochs, neighbor_shares, target_loss
 
 
 def looped(student, own, teacher, bank, mine, target):
@@ -45,9 +45,10 @@ def test_the_loss_is_the_cross_entropy_of_the_mixture(own):
     mine[0, 3] = mine[2, 0] = True
     target = Target("", own=own, temperature=0.3, sharp=0.2)
     student.requires_grad_()
-    loss = target_loss(student, mine_own, teacher, bank, mine, own, target)
+    near = neighbor_shares(teacher, bank, mine, target.sharp)
+    loss = target_loss(student, mine_own, near, bank, mine, own, target)
     assert loss.item() == pytest.approx(looped(student.detach(), mine_own, teacher, bank, mine, target), rel=1e-12)
-    assert torch.autograd.gradcheck(lambda x: target_loss(x, mine_own, teacher, bank, mine, own, target), (student,))
+    assert torch.autograd.gradcheck(lambda x: target_loss(x, mine_own, near, bank, mine, own, target), (student,))
 
 
 def test_a_share_that_falls_begins_at_one_and_stays_at_its_end():
@@ -57,20 +58,22 @@ def test_a_share_that_falls_begins_at_one_and_stays_at_its_end():
     generator = torch.Generator().manual_seed(1)
     student, bank = (normalize(torch.randn(n, 5, dtype=torch.float64, generator=generator)) for n in (4, 9))
     mine = torch.zeros(4, 9, dtype=torch.bool)
-    falling, fixed = (target_loss(student, bank[:4], bank[:4], bank, mine, 0.65, one) for one in (target, Target("", own=0.65)))
+    near = neighbor_shares(bank[:4], bank, mine, target.sharp)
+    falling, fixed = (target_loss(student, bank[:4], near, bank, mine, 0.65, one) for one in (target, Target("", own=0.65)))
     assert falling.item() == pytest.approx(fixed.item(), rel=1e-12)
 
 
 def test_the_objective_of_the_library_is_the_row_that_won():
     generator = torch.Generator().manual_seed(2)
     student, teacher = (normalize(torch.randn(4, 5, dtype=torch.float64, generator=generator)) for _ in range(2))
-    target, steps, ids = TARGETS["later"], 100, torch.tensor([7, 0, 3, 8])
+    target, steps, ids = TARGETS["wide-views-fast"], 100, torch.tensor([7, 0, 3, 8])
     torch.manual_seed(0)
     objective = NeighborTargets(size=9, dimension=5, steps=steps).double()
     for taken in (0, 12, 60):
         objective.taken.fill_(taken)
         mine = ids[:, None] == torch.arange(9)
-        expected = target_loss(student, teacher, teacher, objective.bank.vectors, mine, target.share(taken / steps), target)
+        near = neighbor_shares(teacher, objective.bank.vectors, mine, target.sharp)
+        expected = target_loss(student, teacher, near, objective.bank.vectors, mine, target.share(taken / steps), target)
         found = objective(torch.cat([student, teacher]), ids=torch.cat([ids, ids]))
         assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     assert objective.inertia == target.inertia
@@ -78,11 +81,13 @@ def test_the_objective_of_the_library_is_the_row_that_won():
 
 def test_the_recipe_for_discovery_is_the_row_that_won():
     """Except for the least number of steps, which matters to small folders alone, and the precision."""
-    recipe, target = settings_for("discovery", "cifar10", {}), TARGETS["later"]
+    recipe, target = settings_for("discovery", "cifar10", {}), TARGETS["wide-views-fast"]
     run = override(Run(), recipe)
     assert (run.batch_size, run.schedule.name, run.schedule.warmup) == (neighbor_training.BATCH, "cosine", neighbor_training.WARMUP)
     assert run.optimizer == OptimizerChoice("sgd", target.rate, momentum=0.9, nesterov=False, weight_decay=target.decay)
-    assert 2 * run.epochs * 50_000 == 25_000_000 and lengthened(run, 50_000) == run
+    assert run.views == target.views and lengthened(run, 50_000) == run
+    views = (run.views + 1) * 50_000  # in an epoch
+    assert abs(run.epochs * views - 25_000_000) < views
     assert lengthened(run, 300).epochs == run.least_steps > run.epochs
     assert "least_steps" not in settings_for("discovery", "cifar10", {"epochs": "20"})
     color = Dataset("made", torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
@@ -100,10 +105,11 @@ def test_every_view_that_passes_through_a_network_counts():
     batch = neighbor_training.BATCH
     assert Target("", bank_of="slots").steps(4000 * batch, 10) == 4000
     assert Target("", bank_of="steps").steps(4000 * batch, 10) == 2000
+    assert Target("", bank_of="steps", views=3).steps(4000 * batch, 10) == 1000
     assert Target("", bank_of="epochs", every=3).steps(4000 * batch, 10) == 3000
 
 
-@pytest.mark.parametrize("name", ["slot", "slot-soft", "mixed", "soft-queue", "clean-soft", "later-both"])
+@pytest.mark.parametrize("name", ["slot", "slot-soft", "mixed", "soft-queue", "clean-soft", "later-both", "wide-before", "wide-views"])
 def test_a_short_training_moves_student_teacher_and_bank(monkeypatch, name):
     monkeypatch.setattr(neighbor_training, "BATCH", 8)
     images = torch.randint(0, 256, (16, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -139,7 +145,7 @@ def test_purity_is_the_share_of_the_same_class_among_the_neighbors(monkeypatch):
 def test_the_figures_in_words_are_those_of_the_saved_row():
     root = Path(__file__).parents[2]
     saved = json.loads((root / "docs/results/neighbor-targets.json").read_text(encoding="utf-8"))
-    rows = [row for key, row in saved.items() if key.startswith("test/later/25000000/")]
+    rows = [row for key, row in saved.items() if key.startswith("test/wide-views-fast/25000000/")]
     figure = f"{100 * sum(row['accuracy'] for row in rows) / len(rows):.1f} %"
     page = (root / "docs/how-to/no-labels.md").read_text(encoding="utf-8")
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")

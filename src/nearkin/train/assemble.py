@@ -357,9 +357,9 @@ def _check_teacher(run: Run, objective: Built, name: str, augmentation: tuple[An
     if not augmentation:
         raise ValueError(f"{name} compares two views of every point, which are equal without augmentation; set augment.name")
     usual = Run()
-    for setting in ("views", "chunk", "references"):
+    for setting in ("chunk", "references"):
         if (value := getattr(run, setting)) != (left := getattr(usual, setting)):
-            raise ValueError(f"{setting} ({value}) does not go with {name}, whose second view passes through a teacher; leave it at {left}")
+            raise ValueError(f"{setting} ({value}) does not go with {name}, which learns from a teacher; leave it at {left}")
 
 
 def _teacher(run: Run, network: nn.Module, objective: Built) -> Teacher | None:

@@ -382,7 +382,8 @@ class Run:
         Points that pass through the network at a time, with the exact gradient of the whole batch: large batches in little
         memory, at the cost of a second pass. 0 takes the whole batch.
     views : int, default=1
-        Copies of every point in a step, each augmented on its own. The network sees views x batch_size inputs.
+        Copies of every point in a step, each augmented on its own. The network sees views x batch_size inputs. With a teacher
+        (`neighbor_targets`), which sees one more, each copy is an update of its own.
     seed : int, default=0
         Seed of the split, weights, batches and augmentation.
     precision : {"float32", "bfloat16"}, default="float32"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,21 @@ from nearkin.train.relaxation import quantization_gap, relaxed
 from nearkin.train.teacher import Teacher
 
 
+class _Learned(NamedTuple):
+    """The whole batch of an update, and its loss."""
+
+    embeddings: Tensor
+    labels: Tensor | None
+    ids: Tensor
+    loss: Tensor
+
+
 class Step:
     """Read, augment, embed, compute the loss, update the weights, update the references: in that order.
 
     `read` returns the inputs of a batch of ids, on the device. The network may run in bfloat16; objectives get float32. With
     several `views`, every point appears that many times in the step, augmented independently, always with the same id. A `teacher`
-    embeds a second view of every point, of which only the geometry changes.
+    embeds one more view of every point, of which only the geometry changes; each of the student's views is then an update of its own.
     """
 
     def __init__(
@@ -62,13 +71,6 @@ class Step:
         embeddings = embeddings.float() if self.bfloat16 else embeddings
         return embeddings if self.pull is None else relaxed(embeddings)
 
-    def both(self, ids: Tensor, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Embeddings and ids (2b,): the student's of one view, then the teacher's of another."""
-        assert self.taught is not None
-        inputs = self.read(ids) if inputs is None else inputs
-        student = self._embedded(inputs, self.augment, self.forward)
-        return torch.cat([student, self._embedded(inputs, geometric(self.augment), self.taught)]), ids.repeat(2)
-
     def loss(self, embeddings: Tensor, labels: Tensor | None, ids: Tensor) -> Tensor:
         """The loss of the objective, plus the pull to +1 and -1 for binary codes."""
         loss: Tensor = self.objective(embeddings, labels, ids=ids)
@@ -76,19 +78,28 @@ class Step:
 
     def __call__(self, mine: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Update once on this rank's share of the batch; returns the loss of the whole batch, detached."""
+        if self.teacher is not None and self.taught is not None:
+            inputs = self.read(mine) if inputs is None else inputs
+            known = self._embedded(inputs, geometric(self.augment), self.taught)
+            for _ in range(self.views):
+                batch = self._learned(lambda: torch.cat([self.embed(mine, inputs), known]), mine.repeat(2))
+                self.teacher.follow(self.network)
+        else:
+            if self.views > 1:
+                mine, inputs = mine.repeat(self.views), None if inputs is None else torch.cat([inputs] * self.views)
+            batch = self._learned(lambda: self.embed(mine, inputs), mine)
+        self.objective.update(batch.embeddings, batch.labels, ids=batch.ids)
+        return batch.loss
+
+    def _learned(self, embed: Callable[[], Tensor], mine: Tensor) -> "_Learned":
+        """Embed these ids, and update the weights once."""
         self.optimizer.zero_grad(set_to_none=True)
-        if self.views > 1:
-            mine, inputs = mine.repeat(self.views), None if inputs is None else torch.cat([inputs] * self.views)
-        mine_embedded, mine = (self.embed(mine, inputs), mine) if self.teacher is None else self.both(mine, inputs)
-        embeddings, ids = ranks.gather(mine_embedded), ranks.gather(mine)
+        embeddings, ids = ranks.gather(embed()), ranks.gather(mine)
         labels = None if self.answers is None else self.answers[ids]
         loss = self.loss(embeddings, labels, ids)
         loss.backward()  # type: ignore[no-untyped-call]
         self.move()
-        if self.teacher is not None:
-            self.teacher.follow(self.network)
-        self.objective.update(embeddings.detach(), labels, ids=ids)
-        return loss.detach()
+        return _Learned(embeddings.detach(), labels, ids, loss.detach())
 
     def move(self, *, joined: bool = False) -> None:
         """Sum the gradients of the ranks (unless `joined`), clip them and step the optimizer."""

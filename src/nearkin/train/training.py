@@ -246,7 +246,7 @@ class Loop:
         self.saved_at, self.interrupt = time.monotonic(), Interrupt()
         self.whole = run.references == "training_set"
         self.mark = mark_of(data.train)
-        self.views = run.views if parts.step.teacher is None else 2
+        self.views = run.views + (parts.step.teacher is not None)
         discovers = parts.objective.discovers
         self.rounds = rounds_for(run, discovers)
         self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule restarts
