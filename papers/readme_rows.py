@@ -78,8 +78,12 @@ def _tuned_tables(records: Sequence[Mapping[str, Any]]) -> str:
     others = sorted(ranked[1:], key=of.__getitem__)
     said = ", ".join(f"{name.partition(' (')[0]} {of[name]:.2f}" for name in others)
     nearest, (*_, p) = others[0], paired_tests(shared, ranked, ranked[0])[others[0]]
-    apart = "" if p < 0.05 else f"; not told apart from {nearest.partition(' (')[0]}, p = {p:.2f}"
-    return f" Tuned, {ranked[0].partition('(')[2].rstrip(')')} each, {len(shared)} sets, one seed: {of[ranked[0]]:.2f} ({said}){apart}."
+    short = nearest.partition(" (")[0]
+    apart = "" if p < 0.05 else f"; not told apart from {short}, p = {p:.2f}"
+    fresh = {name: mean(some) for name, some in ranks(untouched(shared), ranked).items() if some}
+    on_others = f", on the others {fresh[ranked[0]]:.2f} and {short} {fresh[nearest]:.2f}" if fresh else ""
+    each = f"Tuned, {ranked[0].partition('(')[2].rstrip(')')} each, {len(shared)} sets, one or two seeds"
+    return f" {each}: {of[ranked[0]]:.2f} ({said}){on_others}{apart}."
 
 
 def _tuning(results: Path, link: str) -> list[str]:

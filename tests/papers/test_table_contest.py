@@ -119,11 +119,14 @@ def test_the_page_says_which_tuned_fits_are_missing(tmp_path: Path) -> None:
     def run(method: str, seed: int = 0) -> dict[str, Any]:
         return {"method": f"{method} (3 trials)", "seed": seed, "accuracy": 90.0, "fit_cpu_seconds": 1.0}
 
-    for name, runs in (("wine", [run("TabularNCA"), run("TabularNCA", 1), run("kNN")]), ("digits", [run("TabularNCA")])):
+    two = [run("TabularNCA"), run("TabularNCA", 1), run("kNN"), run("kNN", 1), run("MLP")]
+    for name, runs in (("wine", two), ("digits", [run("TabularNCA")])):
         (tmp_path / f"{name}.json").write_text(json.dumps({"set": name, "task": "classes", "rows": 178, "runs": runs}))
     said = page(tmp_path)
-    assert "- TabularNCA (3 trials): 2 of 2 sets. Not run: none; a second seed is in the JSON for 1 sets, and not in the table." in said
-    assert "- kNN (3 trials): 1 of 2 sets. Not run: digits." in said
+    assert "- TabularNCA (3 trials): 2 of 2 sets, 1 of them with a second seed. Not run: none." in said
+    assert "- kNN (3 trials): 1 of 2 sets, 1 of them with a second seed. Not run: digits." in said
+    assert "- MLP (3 trials): 1 of 2 sets. Not run: digits." in said
+    assert "| wine | 178 | 2 | 90.0 ± 0.0 | 90.0 | 90.0 |" in said, "the ranked methods by both seeds, the others by those they have"
 
 
 def test_wins_and_the_corrected_p_of_wilcoxon() -> None:
