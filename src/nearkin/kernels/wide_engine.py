@@ -197,14 +197,14 @@ class WideEngine:
         first, second = (here.rows.bias.new_full((here.n,), -torch.inf, dtype=torch.float64) for _ in range(2))
         if work.targets is not None:
             second.zero_()
-        keeps = work.kept is not None and 2 * sum(map(_product_bytes, here.blocks)) <= self.block_bytes
-        if work.kept is not None and keeps:
-            work.kept[:] = [here]
+        kept = work.kept if 2 * sum(map(_product_bytes, here.blocks)) <= self.block_bytes else None
+        if kept is not None:
+            kept[:] = [here]
         for block in here.blocks:
             products = here.products(block)
             self._add_sums(here, block, products, first, second)
-            if work.kept is not None and keeps:
-                work.kept.append(products)
+            if kept is not None:
+                kept.append(products)
             del products  # before the next block is made
         return first, second
 

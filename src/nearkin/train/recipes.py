@@ -101,7 +101,7 @@ RECIPES: Mapping[str, Recipe] = {
             "epochs": "167",
             "least_steps": UNLABELED["least_steps"],
         },
-        "ResNet-18, 512 dimensions; crops, flips and color changes; 167 epochs of two views, one cosine schedule; a teacher's neighbors are targets",
+        "ResNet-18, 512 dimensions; crops, flips and color changes; 167 epochs of two views, one cosine; a teacher's neighbors are targets",
         "docs/papers/neighbor-targets.md; color images of about 32 x 32, on a GPU",
         {"data.size": "32"},
     ),
