@@ -44,6 +44,7 @@ from papers.neighbor_training import Target, Training, epochs
 
 PARTS = {"held out": "a tenth of the training part held out", "test": "test part"}
 
+RECIPE = "wide-views-fast"  # what `nearkin train --for discovery` uses
 LOOKS, ASKED = 5, 2000  # times that a training is looked at, and images whose neighbors are looked at
 TARGETS: Mapping[str, Target] = {
     "slot": Target("own slot", own=1.0, bank_of="slots", memory=0.5, hidden=0, decay=1e-3),

@@ -17,7 +17,7 @@ from nearkin.train.assemble import describe
 from nearkin.train.inputs import augmentation
 from nearkin.train.recipes import lengthened, settings_for
 from papers import neighbor_training
-from papers.neighbor_targets import TARGETS, page_of, purity
+from papers.neighbor_targets import RECIPE, TARGETS, page_of, purity
 from papers.neighbor_training import STRONG, WEAK, Target, Training, epochs, neighbor_shares, target_loss
 
 
@@ -66,7 +66,7 @@ def test_a_share_that_falls_begins_at_one_and_stays_at_its_end():
 def test_the_objective_of_the_library_is_the_row_that_won():
     generator = torch.Generator().manual_seed(2)
     student, teacher = (normalize(torch.randn(4, 5, dtype=torch.float64, generator=generator)) for _ in range(2))
-    target, steps, ids = TARGETS["wide-views-fast"], 100, torch.tensor([7, 0, 3, 8])
+    target, steps, ids = TARGETS[RECIPE], 100, torch.tensor([7, 0, 3, 8])
     torch.manual_seed(0)
     objective = NeighborTargets(size=9, dimension=5, steps=steps).double()
     for taken in (0, 12, 60):
@@ -81,7 +81,7 @@ def test_the_objective_of_the_library_is_the_row_that_won():
 
 def test_the_recipe_for_discovery_is_the_row_that_won():
     """Except for the least number of steps, which matters to small folders alone, and the precision."""
-    recipe, target = settings_for("discovery", "cifar10", {}), TARGETS["wide-views-fast"]
+    recipe, target = settings_for("discovery", "cifar10", {}), TARGETS[RECIPE]
     run = override(Run(), recipe)
     assert (run.batch_size, run.schedule.name, run.schedule.warmup) == (neighbor_training.BATCH, "cosine", neighbor_training.WARMUP)
     assert run.optimizer == OptimizerChoice("sgd", target.rate, momentum=0.9, nesterov=False, weight_decay=target.decay)
@@ -145,7 +145,7 @@ def test_purity_is_the_share_of_the_same_class_among_the_neighbors(monkeypatch):
 def test_the_figures_in_words_are_those_of_the_saved_row():
     root = Path(__file__).parents[2]
     saved = json.loads((root / "docs/results/neighbor-targets.json").read_text(encoding="utf-8"))
-    rows = [row for key, row in saved.items() if key.startswith("test/wide-views-fast/25000000/")]
+    rows = [row for key, row in saved.items() if key.startswith(f"test/{RECIPE}/25000000/")]
     figure = f"{100 * sum(row['accuracy'] for row in rows) / len(rows):.1f} %"
     page = (root / "docs/how-to/no-labels.md").read_text(encoding="utf-8")
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
