@@ -46,6 +46,21 @@ def test_vectors_are_cleaned_and_accepted_rows_are_learned_from(tmp_path: Path, 
     assert data.labels is not None and len(data) == 119 and data.classes[data.labels[7]] == "bee" and 50 not in data.ids.tolist()
 
 
+def test_rows_of_a_table_that_lack_most_cells_do_not_contradict_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(0)
+    lines = ["length,width,height,weight,isle,kind"]
+    for row in range(150):
+        kind = row % 3
+        cells = [f"{8 * (kind == at) + value:.2f}" for at, value in enumerate(draw.normal(size=4))]
+        lines.append(",".join([*(cells if row not in (3, 70) else [""] * 4), "east" if row % 2 else "west", "abc"[kind]]))
+    lines[11] = lines[11][:-1] + "a"  # row 10, which is a b
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    assert main(["clean", str(tmp_path / "table.csv"), "--label", "kind", "--out", str(tmp_path / "out")]) == 0
+    assert "Rows whose label was not judged, because most of their cells are missing: 2." in capsys.readouterr().out
+    found = [row for row in rows_of(tmp_path / "out" / "problems.csv") if row["kind"] == "label"]
+    assert [(Path(row["path"]).name, row["label"], row["suggested"]) for row in found] == [("table.csv row 12", "a", "b")]
+
+
 def test_what_was_filled_in_is_kept_and_tables_of_other_data_are_not_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

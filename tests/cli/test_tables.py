@@ -233,7 +233,7 @@ def test_numbers_to_predict_are_recognized(tmp_path: Path, capsys: pytest.Captur
     lines = [f"{a:.4f},{b:.4f},{100 + 20 * a - 5 * b:.3f}" for a, b in x]
     table = write(tmp_path / "t.csv", lines, "a,b,price")
     said = run(capsys, "train", table, "--out", tmp_path / "m", "--label", "price", *TRAIN[2:])
-    assert "price holds numbers that differ in most rows: it is learned as a number" in said and "r2" in said
+    assert "price holds fractions, or more than 20 different numbers: it is learned as a number" in said and "r2" in said
     found = run(capsys, "predict", tmp_path / "m", write(tmp_path / "q.csv", ["0,0", "1,1"], "a,b"), "--json")
     assert '"price": 1' in found
     other = run(capsys, "train", table, "--out", tmp_path / "m2", "--set", "data.target_columns=price", *TRAIN[2:])
@@ -254,6 +254,13 @@ def test_numbers_to_predict_are_recognized(tmp_path: Path, capsys: pytest.Captur
         ("a,label", [f'"{at},5",{"xy"[at % 2]}' for at in range(30)], "holds numbers with decimal commas"),
         ("t,label", [f'"this is a long text about {at}",{"xy"[at % 2]}' for at in range(30)], "column 't' holds free text"),
         ("a,target", ["1,inf", "2,3"], "holds infinity"),
+        ("a,label", [f'{at},"{at},{at}"' for at in range(30)], "column 'label' holds numbers with decimal commas ('0,0'); write a point"),
+        ("a,target", [f'{at},"0,{at}"' for at in range(30)], "column 'target' holds numbers with decimal commas"),
+        ("a,label", [f"{at}.5,name{at}" for at in range(30)], "every class of 'label' has one row alone"),
+        ("a,label", [f"${at}.50,{'xy'[at % 2]}" for at in range(30)], "column 'a' holds numbers with a sign of money or percent ('$0.50')"),
+        ("a,label", [f"{at % 7} %,{'xy'[at % 2]}" for at in range(30)], "with a sign of money or percent ('0 %')"),
+        ("a,label", [f"03/{at % 28 + 1}/2024,{'xy'[at % 2]}" for at in range(30)], "day and month may be mistaken ('03/1/2024')"),
+        ("a,label", [f"2024-03-{at + 1:02},x" for at in range(30)] + ["soon,y"], "holds dates and 1 other cells ('soon')"),
     ],
 )
 def test_bad_tables_are_refused_in_words(

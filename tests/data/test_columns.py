@@ -1,7 +1,8 @@
 """The columns of feature tables: recognized, left out, refused, checked and encoded."""
 
 import warnings
-from datetime import datetime
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,37 @@ def test_a_column_without_a_name_gets_one(tmp_path: Path) -> None:
 def test_numbers_with_thousands_separators_are_numbers() -> None:
     schema = TableSchema.learned({"c": ["1,200", "3,400.5", "7"]})
     assert schema.encode({"c": ["1,200", "2", ""]}).numbers[:2, 0].tolist() == [1200.0, 2.0]
+
+
+def test_a_comma_behind_a_leading_zero_is_no_separator_of_thousands() -> None:
+    with pytest.raises(ValueError, match="column 'c' holds numbers with decimal commas .'0,582'.; write a point instead"):
+        TableSchema.learned({"c": ["0,582", "1,200", "3,400"]})
+
+
+def test_numbers_near_each_other_and_far_from_0_stay_apart() -> None:
+    """Moments since 1970 that differ by seconds are equal in 32 bits, in which a training holds them."""
+    moments = 1.7e9 + np.arange(40.0) * 0.5
+    schema = TableSchema.learned({"moment": moments[::-1].copy(), "size": np.arange(40.0) / 7})
+    moved = schema.encode({"moment": moments, "size": moments}).numbers
+    assert len(np.unique(moved[:, 0].astype(np.float32))) == 40 and np.allclose(np.diff(moved[:, 0]), 0.5)
+    assert np.array_equal(moved[:, 1], moments), "others stay as they are"
+    again = TableSchema.from_json(schema.to_json())
+    assert again == schema and again.columns[0].offset == 1.7e9 + 10.0
+
+
+def test_amounts_of_money_in_decimals_and_durations_are_numbers() -> None:
+    cells = read_columns({"price": [Decimal("1.25"), None, Decimal("3")], "took": [timedelta(seconds=90), timedelta(0), None]})
+    assert [cells[name].said for name in cells] == ["number", "number"]
+    assert cells["price"].plain().tolist() == [1.25, None, 3.0] and cells["took"].plain().tolist() == [90.0, 0.0, None]
+    typed = read_columns({"took": np.array([90_000, "NaT"], dtype="timedelta64[ms]")})["took"]
+    assert typed.said == "number" and typed.plain().tolist() == [90.0, None]
+
+
+def test_the_index_that_pandas_keeps_in_a_file_is_no_column(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pandas.DataFrame({"a": [1.0, 2.0, 3.0]}).sample(frac=1, random_state=0).to_parquet(tmp_path / "t.parquet")
+    assert list(read_columns(tmp_path / "t.parquet")) == ["a"]
 
 
 def test_bad_tables_are_refused(tmp_path: Path) -> None:

@@ -160,6 +160,13 @@ def test_rows_added_and_removed_change_predictions_without_training() -> None:
         model.remove_rows([200])
     with pytest.raises(ValueError, match="none would be left"):
         model.remove_rows(range(200))
+    with pytest.raises(ValueError, match="must be whole numbers, or 200 booleans, one for each row"):
+        model.remove_rows([0.0, 1.0])
+    with pytest.raises(ValueError, match="must be whole numbers, or 200 booleans"):
+        model.remove_rows([True, False])
+    left = np.arange(200) >= 150
+    expected = TabularNCAClassifier(**FAST).fit(x, y).remove_rows(np.flatnonzero(left)).predict_proba(x[:5])
+    assert np.array_equal(model.remove_rows(left).predict_proba(x[:5]), expected) and model.n_rows_ == 150
 
 
 def test_members_are_averaged_and_a_seed_repeats_a_fit() -> None:
@@ -192,6 +199,8 @@ def test_regression_beats_the_mean_and_its_intervals_hold_their_share() -> None:
     assert 0.72 < held < 0.88
     two = TabularNCARegressor(**FAST).fit(x[:300], np.stack([y[:300], -y[:300]], 1))
     assert two.predict(x[:4]).shape == (4, 2) and two.predict_interval(x[:4]).shape == (4, 2, 2)
+    with pytest.warns(UserWarning, match="coverage 0.999 needs 999 held-out rows, and .* the intervals are infinite"):
+        assert np.isinf(model.predict_interval(x[:4], 0.999)).all()
 
 
 def test_large_units_and_skewed_targets_stay_finite() -> None:

@@ -5,11 +5,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from nearkin.data import Dataset
 from nearkin.evaluate import Score
 from nearkin.models.folder import Model
-from nearkin.report.baselines import Baseline, _histograms, _small, compare, compare_with_raw_inputs
+from nearkin.report.baselines import Baseline, Discriminant, _histograms, _small, compare, compare_with_raw_inputs
 from nearkin.report.measure import Measured
 from nearkin.report.subject import Subject, embedded
 
@@ -125,3 +126,44 @@ def test_no_baseline_is_fitted_after_the_time_is_used_up(monkeypatch):
     monkeypatch.setattr("nearkin.report.baselines.SECONDS", -1.0)
     fitted, left = compared(rows(12), np.arange(12) % 3)
     assert not fitted and all("has taken more than" in note for note in left.values())
+
+
+def groups(points=120, dimensions=6, rare=()):
+    """Three classes that differ in two dimensions; rare marks, which standardized are large, tell nothing."""
+    draw = np.random.default_rng(0)
+    labels = np.arange(points) % 3
+    x = draw.normal(size=(points, dimensions)).astype(np.float32)
+    x[:, :2] += 6 * np.array([[0, 0], [1, 0], [0, 1]], dtype=np.float32)[labels]
+    marks = np.zeros((points, len(rare)), dtype=np.float32)
+    for at, rows in enumerate(rare):
+        marks[list(rows), at] = 13
+    return np.concatenate([x, marks], 1), labels
+
+
+def right(x, labels, fitted):
+    """Share of the points whose nearest other point along two discriminants has their class."""
+    z = torch.from_numpy(Discriminant(2).fit(x[:fitted], labels[:fitted]).transform(x))
+    apart = torch.cdist(z, z[:fitted]).fill_diagonal_(torch.inf)
+    return float(np.mean(labels[:fitted][apart.argmin(1)] == labels))
+
+
+def test_points_have_neighbors_of_their_class_along_discriminants():
+    assert right(*groups(rare=[(0, 31)] * 4 + [(1, 5, 9)]), 120) > 0.97
+    assert right(*groups(dimensions=200), 60) > 0.8  # more dimensions than points
+
+
+@pytest.mark.parametrize("rare", [(), [(0,)] * 4])
+def test_two_directions_hold_all_that_tells_three_class_means_apart(rare):
+    x, labels = (some.astype(np.float64) for some in groups(rare=rare))
+    full = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, labels)
+    apart = full.means_[:, None] - full.means_
+    expected = np.einsum("ijp,pq,ijq->ij", apart, np.linalg.inv(full.covariance_), apart)  # squared Mahalanobis distances
+    means = Discriminant(2).fit(x, labels).transform(full.means_)
+    assert np.allclose(np.square(means[:, None] - means).sum(2), expected)
+
+
+def test_discriminants_do_not_depend_on_units():
+    x, labels = groups()
+    units = np.array([1, 10, 0.1, 1, 5, 1])
+    first, second = (Discriminant(2).fit(rows, labels).transform(rows) for rows in (x.astype(np.float64), x * units))
+    assert first.shape == (120, 2) and np.allclose(np.abs(first), np.abs(second), atol=1e-6)

@@ -106,11 +106,18 @@ def say_kept(count: int, path: Path) -> None:
 
 
 def listed(found: Unlearned) -> Problems:
-    """The problems of the data."""
+    """The problems of the data; no wrong label of a table's row whose cells are mostly missing, which other rows cannot contradict."""
     data = found.data
     labels = data.labels if data.supervision == "classes" else None
     split = data.split if len(data.parts) > 1 else None
-    return clean(found.embeddings, labels, found.affinity, split=split, names=place_names(data), classes=data.classes)
+    problems = clean(found.embeddings, labels, found.affinity, split=split, names=place_names(data), classes=data.classes)
+    if data.table is None or labels is None:
+        return problems
+    empty = data.table.mostly_missing(data.read(data.ids).numpy())
+    count = int((empty & (labels.numpy() >= 0)).sum())
+    notes = (f"Rows whose label was not judged, because most of their cells are missing: {count:,}.",) if count else ()
+    rows = [one for one in problems.rows if one.kind != "label" or not empty[one.row]]
+    return problems._replace(rows=rows, notes=(*problems.notes, *notes))
 
 
 def output_folder(arguments: Namespace, verb: str) -> Path:

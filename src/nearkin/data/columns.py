@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
@@ -34,10 +35,13 @@ ID_NAME = re.compile(
     r"|(row|record|serial|customer|account|order|invoice|employee|passenger)[_\s.-]?(no|nr|num|number)$",
     re.IGNORECASE,
 )
-THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
-DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+$")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$")
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d*$")
 POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?$")  # 1.234.567,89
 CERTAIN_POINTS = re.compile(r"[+-]?\d{1,3}((\.\d{3}){2,}|(\.\d{3})+,\d+)")
+SIGNED = re.compile(r"([$€£¥]\s?[+-]?[\d.,]+|[+-]?[\d.,]+\s?[$€£¥%])$")  # an amount of money, or percent
+OTHER_DATES = re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{4}( \d{1,2}:\d{2}.*)?$")  # 03/31/2024, 31.3.2024 12:00
+INDEX = re.compile(r"__index_level_\d+__$")  # how pandas calls the index of a frame in a Parquet file
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Column:
         Whether cells were missing when the schema was learned.
     timed : bool, default=False
         Whether dates have times.
+    offset : float, default=0
+        What is subtracted from numbers, so that 32 bits tell apart those that differ: moments since 1970, say.
     """
 
     name: str
@@ -63,6 +69,7 @@ class Column:
     categories: tuple[str, ...] = ()
     missing: bool = False
     timed: bool = False
+    offset: float = 0.0
 
     def features(self) -> list[str]:
         """Names of the numbers that the column becomes; none for categories."""
@@ -280,6 +287,7 @@ class Cells(NamedTuple):
 
 REFUSED = "refused: "
 TO_KEEP = "--keep uses it"
+TO_FIX = "fix these, leave them empty, or leave the column out by --ignore"
 
 
 def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
@@ -301,7 +309,9 @@ def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
     if said in ("number", "date"):
         if ids and said == "number" and (why := _like_an_id(name, present, distinct, missing)):
             return why
-        return Column(name, "number" if said == "number" else "date", (), missing, said == "date" and bool((present % 86400 != 0).any()))
+        if said == "number":
+            return Column(name, "number", (), missing, offset=_offset(distinct))
+        return Column(name, "date", (), missing, bool((present % 86400 != 0).any()))
     if said == "boolean":
         return Column(name, "boolean", ("false", "true", *(("",) if missing else ())), missing)
     if said == "text":
@@ -313,6 +323,13 @@ def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
             return f"a text of its own in almost every row, like an id ({TO_KEEP})"
     kept = np.sort(distinct[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]])
     return Column(name, "category", (*kept.tolist(), *(("",) if missing else ())), missing)
+
+
+def _offset(distinct: np.ndarray) -> float:
+    """A number in the middle of these, if they are so near each other that some of them are equal in 32 bits; else 0."""
+    middle = float(distinct[len(distinct) // 2])
+    told, moved = (len(np.unique(some.astype(np.float32))) for some in (distinct, distinct - middle))
+    return middle if moved > told else 0.0
 
 
 def _gone(values: np.ndarray) -> np.ndarray:
@@ -338,7 +355,7 @@ def _like_an_id(name: str, present: np.ndarray, distinct: np.ndarray, missing: b
 def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     """Texts as what they spell: numbers, booleans, dates, or categories; or why the table is refused."""
     texts = values[~gone]
-    numbers = [_number(cell) for cell in texts]
+    numbers = [number_of(cell) for cell in texts]
     spelled = [number is not None for number in numbers]
     if any(CERTAIN_POINTS.match(cell) for cell in texts) and all(POINTS.match(cell) for cell in texts):
         shown = next(cell for cell in texts if CERTAIN_POINTS.match(cell))
@@ -348,16 +365,23 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
         return Cells("number", _filled(gone, numbers))
     if sum(spelled) > 0.8 * len(texts):
         other = [cell for cell, number in zip(texts, numbers, strict=True) if number is None]
-        shown = few([repr(one) for one in other])
-        return f"{REFUSED}column {name!r} holds numbers and {len(other):,} other cells ({shown}); fix these, or leave them empty"
-    if all(DECIMAL_COMMA.match(cell) or number is not None for cell, number in zip(texts, numbers, strict=True)):
-        return f"{REFUSED}column {name!r} holds numbers with decimal commas ({texts[0]!r}); write a point instead"
+        return f"{REFUSED}column {name!r} holds numbers and {len(other):,} other cells ({_distinct(other)}); {TO_FIX} {name!r}"
+    if why := with_decimal_commas(name, texts):
+        return f"{REFUSED}{why}"
+    if all(SIGNED.match(cell) for cell in texts):
+        return f"{REFUSED}column {name!r} holds numbers with a sign of money or percent ({texts[0]!r}); write them without it"
     lowered = [cell.lower() for cell in texts]
     if all(cell in BOOLEANS for cell in lowered):
         return Cells("boolean", _filled(gone, [float(BOOLEANS[cell] == "true") for cell in lowered]))
     dates = [_seconds(cell) for cell in texts]
     if all(one is not None for one in dates):
         return Cells("date", _filled(gone, dates))
+    if sum(one is not None for one in dates) > 0.8 * len(texts):
+        other = [cell for cell, one in zip(texts, dates, strict=True) if one is None]
+        return f"{REFUSED}column {name!r} holds dates and {len(other):,} other cells ({_distinct(other)}); {TO_FIX} {name!r}"
+    if all(OTHER_DATES.match(cell) for cell in texts):
+        shown = "write them as 2024-03-31, or leave the column out by --ignore"
+        return f"{REFUSED}column {name!r} holds dates whose day and month may be mistaken ({texts[0]!r}); {shown} {name!r}"
     if sum(spelled) >= len(texts) / 4 and len({number for number in numbers if number is not None}) > MOST_CODES:
         others = few(sorted({repr(cell) for cell, number in zip(texts, numbers, strict=True) if number is None}))
         warnings.warn(
@@ -366,6 +390,19 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
             stacklevel=2,
         )
     return Cells("text", values)
+
+
+def with_decimal_commas(name: str, texts: Sequence[str]) -> str:
+    """Why these cells cannot be read as the numbers that they hold: a comma may be a point; "" if they hold no such numbers."""
+    numbers = [number_of(cell) for cell in texts]
+    commas = [cell for cell, number in zip(texts, numbers, strict=True) if number is None]
+    if not commas or not all(DECIMAL_COMMA.match(cell) for cell in commas):
+        return ""
+    return f"column {name!r} holds numbers with decimal commas ({commas[0]!r}); write a point instead"
+
+
+def _distinct(cells: Sequence[str]) -> str:
+    return few([repr(cell) for cell in dict.fromkeys(cells)])
 
 
 def _warn_of_thousands(name: str, texts: np.ndarray) -> None:
@@ -385,7 +422,8 @@ def _filled(gone: np.ndarray, present: Sequence[float | None]) -> np.ndarray:
     return filled
 
 
-def _number(cell: str) -> float | None:
+def number_of(cell: str) -> float | None:
+    """The finite number that a text spells, also with commas for thousands; None if it spells none."""
     text = cell.replace(",", "") if THOUSANDS.match(cell) else cell
     try:
         number = float(text)
@@ -413,7 +451,7 @@ def _numbers(column: Column, cells: Cells) -> list[np.ndarray]:
     said, values = cells
     gone = _gone(values)
     if said in ("text", "category") and not gone.all():
-        read = _number if column.kind == "number" else _seconds
+        read = number_of if column.kind == "number" else _seconds
         parsed = [read(cell) for cell in values[~gone]]
         wrong = [repr(cell) for cell, one in zip(values[~gone], parsed, strict=True) if one is None]
         if wrong:
@@ -423,7 +461,7 @@ def _numbers(column: Column, cells: Cells) -> list[np.ndarray]:
         values = np.full(len(gone), np.nan)
     elif not gone.all() and said != column.kind and not (said == "boolean" and column.kind == "number"):
         raise ValueError(f"column {column.name!r} was a {column.kind} in training, and is now a {said}")
-    found = [values]
+    found = [values - column.offset if column.offset else values]
     if column.kind == "date":
         days = np.floor(values / 86400)
         year = np.array([np.nan if np.isnan(day) else float(date.fromordinal(int(day) + 719163).timetuple().tm_yday) for day in days])
@@ -450,7 +488,7 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and is now a {said}")
     else:
         texts = list(values)
-        numbers = not gone.all() and all(_number(cell) is not None for cell in values[~gone])
+        numbers = not gone.all() and all(number_of(cell) is not None for cell in values[~gone])
         if numbers and _are_words(column.categories):
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and now holds numbers")
     codes = {name: code for code, name in enumerate(column.categories, start=1)}
@@ -459,7 +497,7 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
 
 def _are_words(categories: Sequence[str]) -> bool:
     """Whether no category is written as a number, so that a column of numbers is another column."""
-    return not any(_number(name) is not None for name in categories)
+    return not any(number_of(name) is not None for name in categories)
 
 
 def read_columns(table: Any) -> dict[str, Cells]:
@@ -521,6 +559,8 @@ def _cells(name: str, column: Any) -> Cells:
     if values.dtype.kind == "M":
         seconds = values.astype("datetime64[ms]").astype(np.int64) / 1000
         return Cells("date", np.where(np.isnat(values), np.nan, seconds))
+    if values.dtype.kind == "m":  # a duration, in seconds
+        return Cells("number", np.where(np.isnat(values), np.nan, values.astype("timedelta64[ms]").astype(np.int64) / 1000))
     if values.dtype.kind == "c":
         raise ValueError(f"column {name!r}: complex data not supported; give its real and imaginary part as two columns")
     return _object_cells(name, values)
@@ -528,6 +568,7 @@ def _cells(name: str, column: Any) -> Cells:
 
 def _object_cells(name: str, values: np.ndarray) -> Cells:
     """Cells of Python's own types: numbers with None, booleans, dates, or texts."""
+    values = np.array([*map(_as_real, values.tolist()), None], dtype=object)[:-1]
     present = [cell for cell in values.tolist() if not _is_missing(cell)]
     if present and all(isinstance(cell, bool | np.bool_) for cell in present):
         return Cells("boolean", np.array([np.nan if _is_missing(cell) else float(cell) for cell in values.tolist()]))
@@ -540,6 +581,11 @@ def _object_cells(name: str, values: np.ndarray) -> Cells:
         ]
         return Cells("date", np.array([np.nan if moment is None else _since_1970(moment) for moment in moments]))
     return Cells("text", _texts(name, values))
+
+
+def _as_real(cell: Any) -> Any:
+    """Decimals as floats, and durations as seconds."""
+    return float(cell) if isinstance(cell, Decimal) else cell.total_seconds() if isinstance(cell, timedelta) else cell
 
 
 def _is_missing(cell: Any) -> bool:
@@ -572,7 +618,8 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
         except ImportError:
             raise ImportError(f"{path}: Parquet needs pyarrow; pip install 'nearkin[table]', or save the table as CSV") from None
         read = parquet.read_table(path)
-        return [(name, np.array([*read.column(at).to_pylist(), None], dtype=object)[:-1]) for at, name in enumerate(read.column_names)]
+        named = [(at, name) for at, name in enumerate(read.column_names) if not INDEX.match(name)]
+        return [(name, np.array([*read.column(at).to_pylist(), None], dtype=object)[:-1]) for at, name in named]
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
             reader = csv_reader(path, lines)
@@ -591,7 +638,7 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
                     rows.append(row)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as a table in UTF-8 ({error}); save it again as CSV, UTF-8") from None
-    if header and sum(_number(cell) is not None for cell in header) > len(header) / 2:
+    if header and sum(number_of(cell) is not None for cell in header) > len(header) / 2:
         raise ValueError(f"{path} has no header: its first row holds numbers; add a first row with the names of the columns")
     if not rows:
         raise ValueError(f"{path} has no rows below its header; give at least one")

@@ -50,6 +50,9 @@ class TableFormat:
     def standardized(self, rows: np.ndarray, by: np.ndarray) -> np.ndarray:
         """Encoded rows as distances and linear maps can use them.
 
+        What is 0 or 1 stays so, in a column that marks missing cells as in one of a category: standardized, a rare mark would be far from
+        all rows without it, and rows that have nothing in common but what they lack would be neighbors.
+
         Parameters
         ----------
         rows : ndarray of shape (n, p + q)
@@ -63,11 +66,37 @@ class TableFormat:
             The numbers, then one-hot categories; all zeros for one that the schema does not know.
         """
         p = len(self.schema.number_names)
+        counts = [(len(column.features()), column.missing) for column in self.schema.columns if not column.categories]
+        marks = np.array([missing and at == count - 1 for count, missing in counts for at in range(count)], dtype=bool)
         known = np.ma.masked_invalid(by[:, :p].astype(np.float64))
         mean, spread = np.ma.filled(known.mean(0), 0.0), np.ma.filled(known.std(0), 0.0)
-        numbers = (rows[:, :p] - mean) / np.where(spread > 0, spread, 1.0)
+        numbers = np.where(marks, rows[:, :p], (rows[:, :p] - mean) / np.where(spread > 0, spread, 1.0))
         hot = [rows[:, [p + at]] == np.arange(1, count + 1) for at, count in enumerate(self.schema.category_counts)]
         return np.concatenate([np.nan_to_num(numbers, nan=0.0), *hot], 1).astype(np.float32)
+
+    def mostly_missing(self, rows: np.ndarray) -> np.ndarray:
+        """Which encoded rows say too little for their label to be judged by them.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, p + q)
+            Numbers, NaN where missing, then the codes of categories.
+
+        Returns
+        -------
+        ndarray of shape (n,), bool
+            True where more than half of the cells are missing.
+        """
+        number, category = 0, len(self.schema.number_names)
+        missing = np.zeros(len(rows), dtype=np.int64)
+        for column in self.schema.columns:
+            if column.categories:
+                missing += (rows[:, category] == column.categories.index("") + 1) if "" in column.categories else False
+                category += 1
+            else:
+                missing += np.isnan(rows[:, number])
+                number += len(column.features())
+        return 2 * missing > len(self.schema.columns)
 
     def as_dict(self) -> dict[str, Any]:
         """For model.json."""

@@ -203,7 +203,9 @@ def _labels(subject: Subject, sanity: Sanity) -> None:
     frozen = all(side.features is not None for side in sides)
     embeddings = torch.cat([side.features if side.features is not None else side.prints for side in sides])
     table = subject.queries.data.table
+    empty = np.zeros(len(embeddings), dtype=bool)  # rows that other rows cannot contradict
     if table is not None:
+        empty = table.mostly_missing(embeddings.numpy())
         embeddings = torch.from_numpy(table.standardized(embeddings.numpy(), embeddings.numpy()))
     labels = torch.cat([side.points.labels.cpu() for side in sides if side.points.labels is not None])
     by = (
@@ -221,7 +223,7 @@ def _labels(subject: Subject, sanity: Sanity) -> None:
         sanity.findings.append(Finding("Suspected wrong labels", "fine", f"No label could be judged: {error}."))
         return
     ends = np.cumsum([0, *(len(side) for side in sides)])
-    for row in found.suspects.tolist():
+    for row in [row for row in found.suspects.tolist() if not empty[row]]:
         at = int(np.searchsorted(ends, row, side="right")) - 1
         one = Suspect(row - int(ends[at]), int(labels[row]), int(found.suggested[row]), float(found.confidence[row]))
         sanity.suspects += _named(sides[at], [one])

@@ -1,6 +1,5 @@
 """Rows of a table: the encoders are trained as the tabular estimators train them, and a model folder is written."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from nearkin.train.assemble import Cut, describe
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
 from nearkin.train.folder import device_name, save_weights, write_run
+from nearkin.train.members import Members
 from nearkin.train.reporter import Reporter, Silence
-from nearkin.train.tabular import Schedule, TableRows, batch_size_for, members_for, train
+from nearkin.train.tabular import Schedule, TableRows, Trained, batch_size_for, members_for, train
 from nearkin.train.validate import known_points, neighbor_figures
 
 METRIC = "squared_euclidean"  # ranks as the Euclidean distance of the votes does
@@ -37,6 +37,7 @@ class RowTraining:
     data: Cut
     device: torch.device
     log: Reporter
+    resume: bool = False
 
     def __post_init__(self) -> None:
         validation, test = (None if part is None else part.labeled() for part in (self.data.validation, self.data.test))
@@ -45,11 +46,12 @@ class RowTraining:
     def write(self) -> dict[str, Any]:
         """Train and write all files; returns the content of metrics.json."""
         check_run(self.run)
-        began = time.perf_counter()
-        write_run(self.folder, self.run)  # first: an interrupted training starts over with --resume
         parts = [self.data.train, *([self.data.validation] if self.data.validation is not None else [])]
-        answers = _Answers(self.data.train)
-        network, trained = self.trained(parts, answers)
+        finished = Members(self.run, parts, self.folder)
+        if self.resume:
+            finished.resume(self.log)
+        write_run(self.folder, self.run)  # before the first member is trained: --resume needs it
+        network, trained = self.trained(parts, finished)
         about = self._about(network, [one.factor for one in trained])
         known = Points(self._embedded(network, self.data.train), self.data.train.point_labels, self.data.train.ids)
         model = Model(network, about, known)
@@ -60,7 +62,7 @@ class RowTraining:
         metrics |= {"seed": self.run.seed, "weights": "averaged", "members": len(trained), "curve": curve}
         if self.data.test is not None:
             metrics |= {"test": test_figures(model, self.data.test, known), "test points": known_points(self.data.test)}
-        metrics["seconds"] = round(time.perf_counter() - began, 3)
+        metrics["seconds"] = round(finished.seconds, 3)  # of the training, also of the part before an interruption
         write_json(self.folder / "model.json", about)
         write_json(self.folder / "split.json", self.data.split)
         write_json(self.folder / "metrics.json", metrics)
@@ -68,8 +70,9 @@ class RowTraining:
         write_card(self.folder, self.run, about, metrics, counts)
         return metrics
 
-    def trained(self, parts: list[Dataset], answers: "_Answers") -> tuple[RowNetwork, list[Any]]:
-        """The network of all members, and what each training says of itself."""
+    def trained(self, parts: list[Dataset], finished: Members) -> tuple[RowNetwork, list[Trained]]:
+        """The network of all members, and what each training says of itself; finished members are not trained again."""
+        answers = _Answers(self.data.train)
         inputs = torch.cat([_vectors(part) for part in parts])
         counts = _format(parts[0]).schema.category_counts
         numbers = inputs[:, : inputs.shape[1] - len(counts)].double().numpy()
@@ -88,15 +91,23 @@ class RowTraining:
         options = self._options(len(inputs))
         count = options.pop("members")
         schedule = self._schedule(len(inputs))
-        members, trained = list[TabularEncoder](), list[Any]()
+        done = min(len(finished.trained), count)
+        if done:
+            over = "the training is finished: nothing is left to train"
+            self.log.message(over if done == count else f"resuming after member {done} of {count}")
+        members = list[TabularEncoder]()
         for number in range(count):
-            torch.manual_seed(self.run.seed + number)
+            torch.manual_seed(self.run.seed + number)  # each member has its own, so that it does not matter which are trained here
             encoder = TabularEncoder(numbers.shape[1], counts, self._dimension(), **options).to(self.device)
-            done = Ticker(self.log.message, f"training{_member(number, count)}", schedule.epochs, "epochs")
-            trained.append(train(encoder, rows, split, schedule, self.run.seed + number, lambda epoch, *_, told=done: told.update(epoch)))
-            self.log.message(_said(number, count, trained[-1].curve, bool(len(split[1]))))
             members.append(encoder)
-        return RowNetwork(members, scaling).to(self.device).eval(), trained
+            if number < done:
+                finished.load(number, encoder)
+                continue
+            ticker = Ticker(self.log.message, f"training{_member(number, count)}", schedule.epochs, "epochs")
+            one = train(encoder, rows, split, schedule, self.run.seed + number, lambda epoch, *_, told=ticker: told.update(epoch))
+            finished.add(encoder, one)
+            self.log.message(_said(number, count, one.curve, bool(len(split[1]))))
+        return RowNetwork(members, scaling).to(self.device).eval(), finished.trained[:count]
 
     def _options(self, n: int) -> dict[str, Any]:
         known = {"number_embedding", "frequency_scale", "blocks", "hidden", "dropout"}
@@ -136,7 +147,8 @@ def validation_loss(run: Run, data: Cut, device: torch.device) -> float:
     """The best loss on the validation part of a training with these settings; nothing is written."""
     assert data.validation is not None
     training = RowTraining(run, Path(), data, device, Silence())
-    _, trained = training.trained([data.train, data.validation], _Answers(data.train))
+    parts = [data.train, data.validation]
+    _, trained = training.trained(parts, Members(run, parts))
     return float(min(min(one.curve) for one in trained))
 
 

@@ -102,7 +102,8 @@ def train(
     device : str or torch.device, default=None
         Where to train. None takes a GPU if there is one.
     resume : bool, default=False
-        Continue from the newest intact checkpoint in `folder`. On a CPU the result equals that of an uninterrupted training.
+        Continue from the newest intact checkpoint in `folder`. On a CPU the result equals that of an uninterrupted training. Rows of a
+        table: the members that were finished are kept, and the others are trained.
     given : collection of str, default=None
         Dotted names of the settings that the user chose: all others may be changed to suit the data, which is reported. None
         takes the run as it is.
@@ -163,7 +164,7 @@ def _trained(
     with resuming(resume):
         run, source = opened(run, data, log, given)
         if source.table is not None:
-            return RowTraining(run, folder, cut(run, source), place, log).write()
+            return RowTraining(run, folder, cut(run, source), place, log, resume).write()
         if source.kind == "texts":
             run, source = with_tokenizer(run, source, folder, given, log)
         run = objective_on_unit_length(run, source)

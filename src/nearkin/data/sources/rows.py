@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nearkin.compose.points import encode_labels
-from nearkin.data.columns import Cells, TableSchema, csv_reader, read_columns
+from nearkin.data.columns import Cells, TableSchema, csv_reader, number_of, read_columns, with_decimal_commas
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.files import is_image
 from nearkin.data.labels import partly_numbered, split_name
@@ -21,6 +21,7 @@ from nearkin.data.sources.table import Columns
 from nearkin.data.table_format import TableFormat
 
 MOST_CLASSES = 20  # different whole numbers up to which a label column of numbers holds classes
+_NUMBERS = f"fractions, or more than {MOST_CLASSES} different numbers"
 
 
 def lists_files(path: Path, path_column: str) -> bool:
@@ -59,9 +60,10 @@ def open_rows(
         cells = {name: Cells(of.said, of.values[kept]) for name, of in cells.items()}
         if known is None:
             found = replace(found, schema=TableSchema.learned(_plain(cells), found.besides, columns.kept))
+            _check_classes(found.label, answers)
             inform(report, f"the columns of {where}:\n{found.schema.described()}")
         encoded = found.schema.encode(_plain(cells), found.besides)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # a cell of another type, say a list, is a TypeError to scikit-learn
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     inputs = torch.from_numpy(np.concatenate([encoded.numbers, encoded.categories], 1).astype(np.float32))
     first = 2 if isinstance(what, str | os.PathLike) and Path(what).suffix.lower() != ".parquet" else 1  # below a CSV's header
@@ -74,7 +76,7 @@ def _shown(found: TableFormat, cells: Mapping[str, Cells], numbers: np.ndarray) 
     shown, at = dict[str, list[Any]](), 0
     for column in found.schema.columns:
         if column.kind == "number":
-            shown[column.name] = [None if np.isnan(cell) else float(cell) for cell in numbers[:, at]]
+            shown[column.name] = [None if np.isnan(cell) else float(cell) + column.offset for cell in numbers[:, at]]
         else:
             plain = cells[column.name].plain()
             shown[column.name] = [cell if isinstance(cell, bool | str | None) else str(cell) for cell in plain]
@@ -100,8 +102,8 @@ def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Re
 
     targets = columns.targets or (("target",) if "target" in cells and not columns.label and "label" not in cells else ())
     label = "" if targets and columns.label is None and "label" not in cells else usual(columns.label, "label")
-    if label and not targets and _is_amount(cells[label]):
-        inform(report, f"{label} holds numbers that differ in most rows: it is learned as a number, not as classes")
+    if label and not targets and _is_amount(label, cells[label]):
+        inform(report, f"{label} holds {_NUMBERS}: it is learned as a number; for classes write words in its cells")
         label, targets = "", (label,)
     if not label and not targets:
         raise ValueError(
@@ -115,10 +117,13 @@ def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Re
     return TableFormat(TableSchema(()), label, tuple(targets), split, group, columns.ignored)
 
 
-def _is_amount(cells: Cells) -> bool:
+def _is_amount(name: str, cells: Cells) -> bool:
     """Whether a label column holds quantities rather than names of classes."""
+    if cells.said in ("boolean", "category"):
+        return False
     numbers = _as_numbers(cells)
-    if numbers is None or cells.said in ("boolean", "category"):
+    if numbers is None:
+        _refuse_decimal_commas(name, cells)
         return False
     present = numbers[~np.isnan(numbers)]
     return bool((present != np.floor(present)).any()) or len(np.unique(present)) > MOST_CLASSES
@@ -131,9 +136,22 @@ def _as_numbers(cells: Cells) -> np.ndarray | None:
     if cells.said == "date":
         return None
     try:
-        return np.array([np.nan if cell is None else float(str(cell).replace(",", "")) for cell in cells.values], dtype=np.float64)
+        return np.array([np.nan if cell is None else _spelled(cell) for cell in cells.values], dtype=np.float64)
     except ValueError:
         return None
+
+
+def _spelled(cell: str) -> float:
+    """The number of a cell, infinity included, which is refused later by its own words."""
+    number = number_of(cell)
+    return float(cell) if number is None else number
+
+
+def _refuse_decimal_commas(name: str, cells: Cells) -> None:
+    """Many different numbers with a comma for a point, which without it would be other numbers."""
+    present = [cell for cell in cells.values if cell is not None] if cells.said == "text" else []
+    if len(set(present)) > MOST_CLASSES and (why := with_decimal_commas(name, present)):
+        raise ValueError(why)
 
 
 def _answers(
@@ -160,6 +178,13 @@ def _answers(
     return kept, answers
 
 
+def _check_classes(name: str, answers: Mapping[str, Any]) -> None:
+    """Refuse to learn from classes of which none has two rows."""
+    labels, classes = answers.get("labels"), answers.get("classes", ())
+    if labels is not None and 1 < len(classes) == int((labels >= 0).sum()):
+        raise ValueError(f"every class of {name!r} has one row alone, so that no neighbor can be right; name another column with --label")
+
+
 def _missing(cells: Cells) -> np.ndarray:
     return np.array([cell is None for cell in cells.plain()], dtype=bool)
 
@@ -175,6 +200,7 @@ def _targets(where: str, cells: Mapping[str, Cells], names: Sequence[str], kept:
     for name in names:
         numbers = _as_numbers(cells[name])
         if numbers is None:
+            _refuse_decimal_commas(name, cells[name])
             raise ValueError(f"{where}: the target column {name!r} holds cells that are no numbers; for classes name it with --label")
         columns.append(numbers[kept])
     found = np.stack(columns, 1).astype(np.float32)

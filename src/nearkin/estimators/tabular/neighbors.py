@@ -303,8 +303,8 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
 
         Parameters
         ----------
-        positions : array-like of int
-            Row numbers, as `kneighbors` returns them. The rows behind move up.
+        positions : array-like of int, or of bool with one for each row
+            Row numbers, as `kneighbors` returns them, or which rows. The rows behind move up.
 
         Returns
         -------
@@ -312,7 +312,12 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
             The estimator.
         """
         check_is_fitted(self)
-        gone = np.unique(np.asarray(positions, dtype=np.int64))
+        given = np.asarray(positions)
+        if given.dtype == bool and given.shape == (self.n_rows_,):
+            given = np.flatnonzero(given)
+        if given.size and given.dtype.kind not in "iu":
+            raise ValueError(f"positions {given.tolist()[:5]} must be whole numbers, or {self.n_rows_:,} booleans, one for each row")
+        gone = np.unique(given.astype(np.int64))
         if len(gone) and (gone[0] < 0 or gone[-1] >= self.n_rows_):
             raise ValueError(f"positions {gone.tolist()[:5]} must be rows from 0 to {self.n_rows_ - 1}; there are {self.n_rows_:,} rows")
         if len(gone) == self.n_rows_:

@@ -1,5 +1,8 @@
 """Regress on rows of tables by soft nearest neighbors in a trained embedding."""
 
+import math
+import warnings
+from itertools import count
 from typing import Any, Self
 
 import numpy as np
@@ -238,6 +241,13 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
         means, spreads = self._means_and_spreads(queries)
         rank = int(np.ceil((len(self._scores) + 1) * coverage))
         ordered = np.sort(self._scores, 0)
+        if rank > len(ordered):
+            needed = next(rows for rows in count(len(ordered) + 1) if math.ceil((rows + 1) * coverage) <= rows)
+            warnings.warn(
+                f"coverage {coverage} needs {needed:,} held-out rows, and {len(ordered):,} were held out: the intervals are infinite; "
+                "lower coverage, or hold out more rows",
+                stacklevel=2,
+            )
         factor = ordered[rank - 1] if rank <= len(ordered) else np.full(ordered.shape[1], np.inf)  # (t,)
         ends = np.stack([self._mean + self._spread * (means + sign * factor * spreads) for sign in (-1, 1)], -1)
         found: np.ndarray = ends[:, 0] if self._flat else ends
