@@ -1,6 +1,7 @@
 """Tables from the command line: train, predict, embed, index, search, evaluate and serve rows, and what is refused by name."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from starlette.testclient import TestClient
 
 import nearkin
 from nearkin import cli
+from nearkin.cli import _warnings_in_words
 from nearkin.cli.search import rounded
+from nearkin.data import columns
 from nearkin.data.sources.rows import open_rows
 from nearkin.data.sources.table import Columns
 from nearkin.data.table_format import TableFormat
@@ -342,3 +345,11 @@ def test_progress_is_told_while_a_member_is_trained(
 )
 def test_numbers_are_shown_with_all_digits_before_the_point(value: float, shown: str) -> None:
     assert rounded(value) == shown
+
+
+def test_a_warning_of_ours_is_a_line_without_its_place_in_the_source() -> None:
+    usual = warnings.formatwarning
+    with _warnings_in_words():
+        assert warnings.formatwarning("few rows", UserWarning, columns.__file__, 1) == "warning: few rows\n"
+        assert warnings.formatwarning("old", UserWarning, np.__file__, 1) == usual("old", UserWarning, np.__file__, 1)
+    assert warnings.formatwarning is usual

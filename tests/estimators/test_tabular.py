@@ -169,6 +169,11 @@ def test_rows_added_and_removed_change_predictions_without_training() -> None:
     assert np.array_equal(model.remove_rows(left).predict_proba(x[:5]), expected) and model.n_rows_ == 150
 
 
+def test_a_device_that_is_not_there_is_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="device 'nowhere' cannot be used here .*; use cpu, or leave it out"):
+        TabularNCAClassifier(**{**FAST, "device": "nowhere"}).fit(np.eye(4), [0, 1, 0, 1])
+
+
 def test_members_are_averaged_and_a_seed_repeats_a_fit() -> None:
     x, y = make_moons(200, noise=0.3, random_state=0)
     both = TabularNCAClassifier(**{**FAST, "n_members": 2}).fit(x, y)

@@ -6,7 +6,9 @@ mistyped options and missing folders are reported at once.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from nearkin import __version__
 from nearkin.cli.early_checks import check_arguments, open_given
 from nearkin.cli.pipes import CLOSED_PIPE, reader_left
 from nearkin.cli.printed import visible
+from nearkin.compose.validation import check_device
 
 __all__ = ["main"]
 
@@ -217,6 +220,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return CLOSED_PIPE if reader_left() else status
 
 
+@contextmanager
+def _warnings_in_words() -> Iterator[None]:
+    """Show warnings of nearkin as a line, without the place in its source that Python shows."""
+    package, usual = str(Path(__file__).parents[1]), warnings.formatwarning
+
+    def worded(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+        return f"warning: {message}\n" if filename.startswith(package) else usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = worded
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
 def _run(argv: Sequence[str] | None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
@@ -227,8 +245,9 @@ def _run(argv: Sequence[str] | None) -> int:
         open_given(arguments)
         check_arguments(arguments)
         if getattr(arguments, "device", None):
-            _check_device(arguments.device)
-        status: int = arguments.run(arguments)
+            check_device("--device", arguments.device)
+        with _warnings_in_words():
+            status: int = arguments.run(arguments)
         return status
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
@@ -238,17 +257,6 @@ def _run(argv: Sequence[str] | None) -> int:
             return CLOSED_PIPE
         print(f"nearkin {arguments.verb}: {visible(str(error))}", file=sys.stderr)
         return 1
-
-
-def _check_device(name: str) -> None:
-    """Raise a ValueError if torch cannot use the device; torch raises errors of several kinds."""
-    import torch
-
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"--device {name!r} cannot be used here ({reason}); use cpu, or leave it out") from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -33,6 +33,17 @@ def check_share(name: str, value: Any, why: str = "", *, below_one: bool = False
     return float(value)
 
 
+def check_device(name: str, value: str) -> None:
+    """Raise a ValueError if torch cannot use a device; torch itself raises errors of several kinds."""
+    import torch
+
+    try:
+        torch.zeros(1, device=value)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{name} {value!r} cannot be used here ({reason}); use cpu, or leave it out") from error
+
+
 def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
     """Return `value` if it is one of a few names; an unknown one is answered with the nearest of them, and all."""
     if value not in allowed:

@@ -63,8 +63,9 @@ class Ticker:
         if self.report is None or (now - self.last < PAUSE and done != self.total):
             return
         self.last = now
-        rate = f"{done / max(now - self.began, 1e-9):,.0f} {self.unit}/s" if self.unit and self.scale == 1 else ""
-        self.report(Progress(self.what, done, self.total, self.unit, self.scale, rate))
+        rate = done / max(now - self.began, 1e-9)
+        shown = f"{rate:,.{0 if rate >= 10 else 1}f} {self.unit}/s" if self.unit and self.scale == 1 else ""
+        self.report(Progress(self.what, done, self.total, self.unit, self.scale, shown))
 
 
 def inform(report: Report | None, line: str) -> None:

@@ -15,7 +15,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from nearkin.compose.validation import check_choice, check_finite, check_positive, check_share, check_whole
+from nearkin.compose.validation import check_choice, check_device, check_finite, check_positive, check_share, check_whole
 from nearkin.data.columns import EncodedRows, TableSchema, read_columns
 from nearkin.estimators.linear.inputs import array, validated
 from nearkin.models.tabular import NumberEmbedding, NumberScaling, Scaling, TabularEncoder
@@ -85,6 +85,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _fit(self, table: Any, targets: np.ndarray, classes: np.ndarray | None, weights: np.ndarray) -> None:
         schedule = self._schedule(len(targets))
+        check_device("device", self.device)
         count = members_for(len(targets)) if self.n_members is None else check_whole("n_members", self.n_members)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=1 + count).tolist()
         before: list[TabularEncoder] = getattr(self, "members_", []) if self.warm_start else []
