@@ -15,6 +15,7 @@ from nearkin import cli
 from nearkin.cli import _warnings_in_words
 from nearkin.cli.search import rounded
 from nearkin.data import columns
+from nearkin.data.columns import read_columns
 from nearkin.data.sources.rows import open_rows
 from nearkin.data.sources.table import Columns
 from nearkin.data.table_format import TableFormat
@@ -345,6 +346,19 @@ def test_progress_is_told_while_a_member_is_trained(
 )
 def test_numbers_are_shown_with_all_digits_before_the_point(value: float, shown: str) -> None:
     assert rounded(value) == shown
+
+
+def test_numbers_that_are_names_are_categories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where some cells are no numbers, and for a later table whose cells all are."""
+    codes = ("10115", "20095", "80331-1")
+    table = write(tmp_path / "t.csv", [f"{codes[at % 3]},{at % 5},{'xy'[at % 3 == 1]}" for at in range(150)], "zip,b,label")
+    assert "holds numbers and" not in refused(capsys, "train", table, "--category", "zap", "--out", tmp_path / "n")
+    said = run(capsys, "train", table, "--category", "zip", "--out", tmp_path / "m", *TRAIN[2:])
+    assert "zip  category of 3: 10115, 20095, 80331-1" in said
+    found = run(capsys, "predict", tmp_path / "m", write(tmp_path / "q.csv", ["20095,1", "10115,1"], "zip,b"), "--json")
+    assert [row["label"] for row in json.loads(found.partition("\n]")[0] + "\n]")] == ["y", "x"]
+    typed = read_columns({"zip": np.array([10115, 20095])})["zip"].as_categories()
+    assert typed.said == "category" and typed.plain().tolist() == ["10115", "20095"]
 
 
 def test_a_warning_of_ours_is_a_line_without_its_place_in_the_source() -> None:

@@ -314,6 +314,7 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
     parser.add_argument("--ignore", metavar="COLUMNS", help="columns of a table that are not read, as notes,comment")
     parser.add_argument("--keep", metavar="COLUMNS", help="columns of a table that are used although they look like an id")
+    parser.add_argument("--category", metavar="COLUMNS", help="columns of a table whose numbers are names, as zip,store")
     parser.add_argument("--labels", metavar="FILE.csv", help="corrected labels, such as the explorer saves: columns path and label")
     parser.add_argument(
         "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen from the kind of labels)"
@@ -440,6 +441,7 @@ def _add_unlearned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
     parser.add_argument("--ignore", metavar="COLUMNS", help="columns of a table that are not read, as notes,comment")
     parser.add_argument("--keep", metavar="COLUMNS", help="columns of a table that are used although they look like an id")
+    parser.add_argument("--category", metavar="COLUMNS", help="columns of a table whose numbers are names, as zip,store")
     parser.add_argument(
         "--encoder", metavar="NAME", help="the encoder of images or texts, as for train (default: one that is on this machine)"
     )
@@ -519,6 +521,7 @@ def _add_tune(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     parser.add_argument("--label", metavar="COLUMN", help="the column with the classes or numbers (default: label)")
     parser.add_argument("--ignore", metavar="COLUMNS", help="columns of a table that are not read, as notes,comment")
     parser.add_argument("--keep", metavar="COLUMNS", help="columns of a table that are used although they look like an id")
+    parser.add_argument("--category", metavar="COLUMNS", help="columns of a table whose numbers are names, as zip,store")
     parser.add_argument("--trials", type=_at_least_one, default=50, metavar="N", help="settings to try (default: %(default)s)")
     parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the split, the settings and the training (default: 0)")

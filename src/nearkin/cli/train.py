@@ -190,6 +190,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
         "label": "data.label_column",
         "ignore": "data.ignore_columns",
         "keep": "data.keep_columns",
+        "category": "data.category_columns",
     }
     if arguments.encoder is not None and arguments.network is not None:
         raise ValueError("--encoder starts from a pretrained network and --network trains one from scratch; pass one of them")

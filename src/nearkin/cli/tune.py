@@ -25,6 +25,7 @@ def run(arguments: Namespace) -> int:
         "data.label_column": arguments.label,
         "data.ignore_columns": arguments.ignore,
         "data.keep_columns": arguments.keep,
+        "data.category_columns": arguments.category,
         "seed": arguments.seed,
     }
     settings = {name: str(value) for name, value in named.items() if value is not None} | parse_settings(arguments.set)

@@ -91,7 +91,7 @@ def _opened(arguments: Namespace, view: TrainingView) -> Dataset:
         data = open_vectors(arguments.data, labels=labels, columns=columns_of(arguments), **options)
         return _corrected(data, corrections, view)
     columns = {"text_column": arguments.text, "label_column": arguments.label}
-    columns |= {"ignore_columns": arguments.ignore, "keep_columns": arguments.keep}
+    columns |= {"ignore_columns": arguments.ignore, "keep_columns": arguments.keep, "category_columns": arguments.category}
     data = sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, keep_unlabeled=True, **columns, **options)
     return _corrected(data, arguments.labels or (), view)
 

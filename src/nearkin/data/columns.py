@@ -284,10 +284,15 @@ class Cells(NamedTuple):
                 shown[at] = bool(cell) if self.said == "boolean" else datetime(1970, 1, 1) + timedelta(seconds=cell)
         return shown
 
+    def as_categories(self) -> "Cells":
+        """The cells as texts that are names, whatever they spell: as `TableSchema.encode` reads them for a category."""
+        texts = [None if gone else _text(cell) for cell, gone in zip(self.values.tolist(), _gone(self.values), strict=True)]
+        return Cells("category", np.array([*texts, None], dtype=object)[:-1])
+
 
 REFUSED = "refused: "
 TO_KEEP = "--keep uses it"
-TO_FIX = "fix these, leave them empty, or leave the column out by --ignore"
+TO_FIX = "fix these, leave them empty, read all as names by --category, or leave the column out by --ignore"
 
 
 def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
@@ -543,6 +548,8 @@ def read_columns(table: Any) -> dict[str, Cells]:
 
 
 def _cells(name: str, column: Any) -> Cells:
+    if isinstance(column, Cells):
+        return column
     kind = str(getattr(column, "dtype", "")).lower()
     values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column, dtype=None if hasattr(column, "dtype") else object)
     if kind.startswith(("category", "categorical", "enum")):

@@ -46,6 +46,7 @@ def open(
     group_column: str | None = None,
     ignore_columns: str | Sequence[str] | None = None,
     keep_columns: str | Sequence[str] | None = None,
+    category_columns: str | Sequence[str] | None = None,
     keep_unlabeled: bool = False,
     rows: TableFormat | None = None,
     on_error: OnError = "raise",
@@ -100,6 +101,8 @@ def open(
         Columns that are not read, of a table whose rows are the points.
     keep_columns : str or sequence of str, optional
         Columns of such a table that are used although they look like an id.
+    category_columns : str or sequence of str, optional
+        Columns of such a table whose numbers are names, such as zip codes; cells may be of any kind.
     keep_unlabeled : bool, default=False
         Keep rows of such a table that have no class, as class -1, and with `rows` also those without numbers to predict, as NaN. By
         default they are left out, and counted.
@@ -137,10 +140,11 @@ def open(
     _check(size, channels, on_error, supervision)
     options = ReadOptions(split, None if size is None else Framing(size, crop, interpolation), channels, on_error, report)
     targets = _names(target_columns)
-    texts, ignored, kept = (_names(given) or () for given in (text_column, ignore_columns, keep_columns))
-    columns = Columns(path_column, label_column, targets, split_column, group_column, texts, ignored, kept)
+    listed = (text_column, ignore_columns, keep_columns, category_columns)
+    texts, ignored, kept, categories = (_names(given) or () for given in listed)
+    columns = Columns(path_column, label_column, targets, split_column, group_column, texts, ignored, kept, categories)
     data = _opened(what, Path(data_root), columns, options, download, rows, {"asked": supervision == "ids", "keep": keep_unlabeled})
-    for option, names in (("ignore_columns", ignored), ("keep_columns", kept)):
+    for option, names in (("ignore_columns", ignored), ("keep_columns", kept), ("category_columns", categories)):
         if names and data.table is None:
             raise ValueError(f"{option} ({', '.join(names)}) are for tables whose rows are the points, and {what} is none; leave it out")
     if supervision is None and targets and label_column is None:

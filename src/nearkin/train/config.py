@@ -51,6 +51,8 @@ class DataChoice:
         Columns that are not read, separated by commas, of a table whose rows are the points.
     keep_columns : str, default=""
         Columns of such a table, separated by commas, that are used although they look like an id.
+    category_columns : str, default=""
+        Columns of such a table, separated by commas, whose numbers are names, such as zip codes.
     corrections : str, default=""
         CSV file of corrected labels with the columns path and label, such as the explorer writes.
     split : {"given", "stratified", "group", "classes"}, default="given"
@@ -87,6 +89,7 @@ class DataChoice:
     group_column: str = "group"
     ignore_columns: str = ""
     keep_columns: str = ""
+    category_columns: str = ""
     corrections: str = ""
     split: Literal["given", "stratified", "group", "classes"] = "given"
     validation: float = 0.1
@@ -105,7 +108,7 @@ class DataChoice:
         """
         usual = {"label_column": "label", "split_column": "split", "group_column": "group"}
         named = {leaf: None if getattr(self, leaf) == name else getattr(self, leaf) for leaf, name in usual.items()}
-        optional = {name: getattr(self, name) or None for name in ("text_column", "ignore_columns", "keep_columns")}
+        optional = {name: getattr(self, name) or None for name in ("text_column", "ignore_columns", "keep_columns", "category_columns")}
         points = {"path_column": self.path_column, **optional}
         return {**points, "target_columns": self.target_columns or None, **named, "keep_unlabeled": bool(self.corrections)}
 

@@ -59,10 +59,11 @@ def open_rows(
         kept, answers = _answers(where, cells, read, report, needed)
         cells = {name: Cells(of.said, of.values[kept]) for name, of in cells.items()}
         if known is None:
-            found = replace(found, schema=TableSchema.learned(_plain(cells), found.besides, columns.kept))
+            cells |= {name: cells[name].as_categories() for name in columns.categories}
+            found = replace(found, schema=TableSchema.learned(cells, found.besides, columns.kept))
             _check_classes(found.label, answers)
             inform(report, f"the columns of {where}:\n{found.schema.described()}")
-        encoded = found.schema.encode(_plain(cells), found.besides)
+        encoded = found.schema.encode(cells, found.besides)
     except (ValueError, TypeError) as error:  # a cell of another type, say a list, is a TypeError to scikit-learn
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     inputs = torch.from_numpy(np.concatenate([encoded.numbers, encoded.categories], 1).astype(np.float32))
@@ -84,14 +85,9 @@ def _shown(found: TableFormat, cells: Mapping[str, Cells], numbers: np.ndarray) 
     return shown
 
 
-def _plain(cells: Mapping[str, Cells]) -> dict[str, np.ndarray]:
-    """Columns that are read again as they were: dates stay dates, booleans booleans."""
-    return {name: of.plain() if of.said in ("boolean", "date") else of.values for name, of in cells.items()}
-
-
 def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Report | None) -> TableFormat:
     """Which columns are no features: those that the caller named must be there, usual names may."""
-    listed = (columns.label, *(columns.targets or ()), columns.split, columns.group, *columns.ignored, *columns.kept)
+    listed = (columns.label, *(columns.targets or ()), columns.split, columns.group, *columns.ignored, *columns.kept, *columns.categories)
     wanted = [name for name in listed if name]
     missing = [name for name in wanted if name not in cells]
     if missing:

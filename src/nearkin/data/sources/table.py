@@ -35,6 +35,7 @@ class Columns:
     texts: tuple[str, ...] = ()  # the points are texts, not image files
     ignored: tuple[str, ...] = ()  # of a table whose rows are the points
     kept: tuple[str, ...] = ()  # of such a table: used although they look like an id
+    categories: tuple[str, ...] = ()  # of such a table: their numbers are names
 
 
 @dataclass(frozen=True)
