@@ -357,6 +357,9 @@ def test_numbers_that_are_names_are_categories(tmp_path: Path, capsys: pytest.Ca
     assert "zip  category of 3: 10115, 20095, 80331-1" in said
     found = run(capsys, "predict", tmp_path / "m", write(tmp_path / "q.csv", ["20095,1", "10115,1"], "zip,b"), "--json")
     assert [row["label"] for row in json.loads(found.partition("\n]")[0] + "\n]")] == ["y", "x"]
+    rated = write(tmp_path / "r.csv", [f"{at % 40},{at % 40 / 2:g}" for at in range(200)], "a,rating")
+    as_classes = run(capsys, "train", rated, "--label", "rating", "--category", "rating", "--out", tmp_path / "c", *TRAIN[2:])
+    assert "40 classes (0, 0.5, 1, ...)" in as_classes and "learned as a number" not in as_classes
     typed = read_columns({"zip": np.array([10115, 20095])})["zip"].as_categories()
     assert typed.said == "category" and typed.plain().tolist() == ["10115", "20095"]
 

@@ -179,6 +179,8 @@ def test_numbers_near_each_other_and_far_from_0_stay_apart() -> None:
     moved = schema.encode({"moment": moments, "size": moments}).numbers
     assert len(np.unique(moved[:, 0].astype(np.float32))) == 40 and np.allclose(np.diff(moved[:, 0]), 0.5)
     assert np.array_equal(moved[:, 1], moments), "others stay as they are"
+    usual = np.random.default_rng(0).random(20_000)  # a few of so many are equal in 32 bits
+    assert len(np.unique(usual.astype(np.float32))) < 20_000 and TableSchema.learned({"share": usual}).columns[0].offset == 0
     again = TableSchema.from_json(schema.to_json())
     assert again == schema and again.columns[0].offset == 1.7e9 + 10.0
 

@@ -150,7 +150,16 @@ def test_the_figures_in_words_are_those_of_the_saved_row():
     page = (root / "docs/how-to/no-labels.md").read_text(encoding="utf-8")
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"is right for {figure} of the test images" in page and f"{figure} on CIFAR-10 with 25 million views" in changes
-    assert ("one seed" in page) == (len(rows) == 1)
+    assert f"({('no', 'one seed', 'two seeds', 'three seeds')[len(rows)]}; [what makes" in page
+    held_out = {
+        name: f"{100 * saved[f'held out/{name}/10000000/0']['accuracy']:.1f}" for name in ("instance-wide", "later-wide", "wide-views")
+    }
+    apart, one, two = held_out.values()
+    assert f"instance discrimination has {apart}, and neighbors as targets have {one} with one view and {two} with two" in " ".join(
+        page.split()
+    )
+    decisions = " ".join((root / "docs/decisions.md").read_text(encoding="utf-8").split())
+    assert f"{one} % after 10 million views, instance discrimination {apart}, two views for the student {two}" in decisions
 
 
 def test_the_page_lists_the_best_row_first():

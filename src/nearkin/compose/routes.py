@@ -18,7 +18,7 @@ from nearkin.compose.metrics import product_form
 Route = Literal["dense", "column", "selected", "streamed"]
 
 MANY_PAIRS = 2**22  # below, the matrix is small and the composition itself is as quick
-MANY_ON_CUDA = 2**19  # where sums of powers are all that is asked for: a few launches against a hundred
+MANY_ON_CUDA = 2**19  # where sums of powers are all that is asked for: a few launches, not a hundred: `python -m bench.small_steps`
 MANY_ON_CPU = 2**18  # there the kernels are ahead sooner: `python -m bench.batches`
 WIDE_ON_CPU = 384  # dimensions above which the products take most of the time, and as long in both
 LISTS_ON_CPU = 8  # times as many pairs, where every positive is listed for itself

@@ -53,13 +53,13 @@ def open_rows(
     where = str(what) if isinstance(what, str | os.PathLike) else "the table"
     try:
         cells = read_columns(Path(what) if isinstance(what, str | os.PathLike) else what)
+        cells |= {name: cells[name].as_categories() for name in columns.categories if name in cells}
         found = _format(where, cells, columns, report) if known is None else known
         read = replace(found, label="", targets=()) if asked and known else found
         needed = (*(() if keep else (read.label,)), *(() if keep and known else read.targets))
         kept, answers = _answers(where, cells, read, report, needed)
         cells = {name: Cells(of.said, of.values[kept]) for name, of in cells.items()}
         if known is None:
-            cells |= {name: cells[name].as_categories() for name in columns.categories}
             found = replace(found, schema=TableSchema.learned(cells, found.besides, columns.kept))
             _check_classes(found.label, answers)
             inform(report, f"the columns of {where}:\n{found.schema.described()}")
@@ -99,7 +99,7 @@ def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Re
     targets = columns.targets or (("target",) if "target" in cells and not columns.label and "label" not in cells else ())
     label = "" if targets and columns.label is None and "label" not in cells else usual(columns.label, "label")
     if label and not targets and _is_amount(label, cells[label]):
-        inform(report, f"{label} holds {_NUMBERS}: it is learned as a number; for classes write words in its cells")
+        inform(report, f"{label} holds {_NUMBERS}: it is learned as a number; --category {label} reads classes")
         label, targets = "", (label,)
     if not label and not targets:
         raise ValueError(
