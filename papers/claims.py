@@ -3,7 +3,7 @@
 from papers import taylor2010
 from papers.claim import Claim, Difference, Term
 from papers.hao2018_trials import DROPOUT, ROW, trial_name
-from papers.huang2019_trials import ROUNDS, SHORT, SIZES
+from papers.huang2019_trials import ELSEWHERE, ROUNDS, SHORT, SIZES, WAYS, nearest_of
 from papers.ren2014_trials import FEWER
 
 _FLAT = ("PCA", "PPCA", "LDA")
@@ -189,6 +189,22 @@ _HUANG = (
             _minus("our recipe, 500 epochs, one cosine for both: AND minus Instance", _and("goal25"), _and("alone25")),
             _minus("released recipe, 250 epochs: AND minus Instance", _and("e50"), _and("alone-released"), _RESTARTS),
             _minus(f"{SHORT * ROUNDS} epochs: AND minus Instance", _and("base"), _and("instance"), _RESTARTS),
+        ),
+    ),
+    Claim(
+        "a teacher's neighbors, what `--for discovery` learns from, find better neighbors than discovery in rounds, Instance and raw pixels",
+        "our question; as many views through a network for all, the recipe as it is on every set",
+        (
+            _minus("CIFAR-10, 25 M views: a teacher's neighbors minus discovery in rounds", _and("recipe25"), _and("goal25")),
+            _minus("CIFAR-10, 25 M views: a teacher's neighbors minus Instance", _and("recipe25"), _and("alone25")),
+            *(
+                _minus(
+                    f"{data}, 1-NN: a teacher's neighbors minus {row}", _and(f"{short}-by-recipe", figure), _and(f"{short}-{other}", figure)
+                )
+                for short, (data, _, _) in ELSEWHERE.items()
+                for figure in [nearest_of(data)]
+                for other, row in (*((f"by-{way}", row) for way, (row, _) in WAYS.items() if way != "recipe"), ("raw", "raw pixels"))
+            ),
         ),
     ),
     Claim(

@@ -3,7 +3,22 @@
 from dataclasses import replace
 
 from papers.cell import Ablation, Cell, Settings
-from papers.huang2019_trials import BETTER, CHANGES, CHOSEN, FEW, METHODS, OPTIONS, ROUNDS, SETS, SHORT, SIZES
+from papers.huang2019_trials import (
+    BETTER,
+    CHANGES,
+    CHOSEN,
+    ELSEWHERE,
+    FEW,
+    METHODS,
+    OPTIONS,
+    ROUNDS,
+    SETS,
+    SHORT,
+    SIZES,
+    VIEWS,
+    WAYS,
+    nearest_of,
+)
 
 ABOUT = (
     '- **"Released"** is what the authors\' code does: batch 128, rate 0.03, times 0.1 at 60 % and 80 % of every round, no flip, a bank '
@@ -67,6 +82,24 @@ def _by_images() -> tuple[Cell, ...]:
             found.append(Cell(title, row, None, unit, f"and-{trial}", figure, unit.split()[-1], target=most))  # type: ignore[arg-type]
     for row, trial in (("12.5 M images, Instance", "alone12"), ("25 M images, Instance", "alone25")):
         found.append(_accuracy(table, row, trial, column="weighted kNN", note="the same recipe without neighbors"))
+    note = f"{WAYS['recipe'][0]}; views through a network, the teacher's included"
+    for row, trial, target in (("25 M images, a teacher", "recipe25", 89.5), ("80 M images, a teacher", "recipe80", 91.5)):
+        found.append(_accuracy(table, row, trial, column="weighted kNN", target=target, note=note))
+    return tuple(found)
+
+
+def _elsewhere() -> tuple[Cell, ...]:
+    table, found = "beyond the paper: `--for discovery` on other data, as it is", []
+    names = {"cifar100": "CIFAR-100", "mnist": "MNIST", "omniglot": "Omniglot, unseen alphabets", "cub": "CUB-200, 32 px"}
+    for short, (data, epochs, _) in ELSEWHERE.items():
+        for way, (row, _) in WAYS.items():
+            trial = f"{short}-by-{way}"
+            rounds = f" in {ROUNDS} rounds" if way == "rounds" else ""
+            more = {"note": f"{epochs} epochs of {VIEWS} views" if way == "recipe" else f"{VIEWS * epochs} epochs{rounds}"}
+            if nearest_of(data) == "1-nn":
+                found.append(_accuracy(table, row, trial, column=f"{names[short]}, weighted kNN", **more))
+            found.append(_accuracy(table, row, trial, figure=nearest_of(data), column=f"{names[short]}, 1-NN", **more))
+        found.append(_accuracy(table, "raw pixels", f"{short}-raw", figure=nearest_of(data), column=f"{names[short]}, 1-NN"))
     return tuple(found)
 
 
@@ -223,5 +256,5 @@ def _after_test(trial: str | None) -> str:
 
 _NO_IMAGENET = "ImageNet is not at hand"
 _PROTOTYPE = "growing share and one cosine taken from a comparison on the test part"
-_TABLES = (*_by_images(), *_lengths(), *_table_1(), *_table_2(), *_table_3(), *_compared(), *_counted_longer(), *_beyond())
+_TABLES = (*_by_images(), *_elsewhere(), *_lengths(), *_table_1(), *_table_2(), *_table_3(), *_compared(), *_counted_longer(), *_beyond())
 CELLS = tuple(replace(cell, after_test=_after_test(cell.trial)) for cell in _TABLES)

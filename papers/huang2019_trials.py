@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from nearkin.train.recipes import RECIPES
 from papers.cell import Keep, Settings, Trial
 
 SHORT = 6  # epochs per round where rows are only compared with each other; printed is 200
@@ -39,6 +40,7 @@ BETTER = {
 _DECAYS = {"optimizer.weight_decay": ("5e-4", "1e-3")}  # tried with the whole recipe, at twice the length
 CHOSEN = {"optimizer.weight_decay": "1e-3"}  # the choice of goal12
 _FIRST = "as 12.5 M images"
+_FIRST_RECIPE = "as 10 M views"
 _COMPILED = {"compile": "true"}  # once in a process for all trials of one network and batch size
 _ALONE = {"compile": "false"}  # no other trial shares this network and batch size: compiling would take longer than it saves
 _LONG = {**_COMPILED, "checkpoint_seconds": "45"}  # so that an interrupted run can resume
@@ -72,13 +74,14 @@ def _trial(
     voters: tuple[str, ...] = (),
     keep: Keep = "",
     selected: str = "",
+    figure: str = "weighted-nn",
 ) -> Trial:
     merged: dict[str, str] = {}
     for some in settings:
         merged |= some
     more = {"seeds": seeds, "held_out": held_out, "probe": probe, "voters": voters, "keep": keep, "selected": selected}
     length = tuning_epochs if tune else 0
-    return Trial(f"and-{name}", data, _of(merged), tune or {}, length, figure="weighted-nn", **more)  # type: ignore[arg-type]
+    return Trial(f"and-{name}", data, _of(merged), tune or {}, length, figure=figure, **more)  # type: ignore[arg-type]
 
 
 # Beyond the paper, each against the same base, on a tenth of the training part that is left out.
@@ -123,6 +126,33 @@ METHODS: dict[str, tuple[str, Settings]] = {
     "cluster": ("DeepCluster", {**_CLUSTERS, **_CLIPPED}),
 }
 
+# What `nearkin train DATA --for discovery` does, as it is, with as many views through a network as the other ways to learn.
+_RECIPE = {**RECIPES["discovery"].settings, **_LONG, "precision": "bfloat16", "least_steps": "0"}
+VIEWS = 3  # of an image in one of its epochs: two for the student, one for the teacher
+ELSEWHERE: dict[str, tuple[str, int, Settings]] = {  # data, epochs of the recipe, settings
+    "cifar100": ("cifar100", 83, {}),
+    "mnist": ("mnist", 28, {}),
+    "omniglot": ("omniglot", 86, {}),
+    "cub": ("cub-200-2011", 167, {"data.size": "32"}),
+}
+WAYS: dict[str, tuple[str, Settings]] = {
+    "recipe": ("a teacher's neighbors (--for discovery)", _RECIPE),
+    "rounds": ("discovery in rounds", {**BETTER, **CHOSEN, **_LONG}),
+    "instance": ("Instance", {**BETTER, **CHOSEN, **_LONG, **_INSTANCES}),
+}
+
+
+def nearest_of(data: str) -> str:
+    """The figure of the nearest image: Omniglot's test part has classes of its own."""
+    return "recall@1" if data == "omniglot" else "1-nn"
+
+
+def _elsewhere(short: str, way: str) -> Trial:
+    data, epochs, settings = ELSEWHERE[short]
+    length = {"epochs": str(epochs if way == "recipe" else VIEWS * epochs)}
+    return _trial(f"{short}-by-{way}", WAYS[way][1], length, settings, data=data, seeds=2, figure=nearest_of(data))
+
+
 TRIALS = (
     _trial("base", _BASE, keep="rounds", seeds=3, voters=tuple(FEW.values())),  # most rows of this length are compared with it
     _trial("twice", _BASE, _TWICE_LONG),  # as long as the AlexNet stand-in it is compared with
@@ -157,6 +187,13 @@ TRIALS = (
         "longest", BETTER, CHOSEN, _LONG, {"batch_size": "512", "epochs": "2000"}, selected="as 80 M images"
     ),  # its rate is the choice of the row above
     _trial("e100", _RELEASED, _LONG, {"epochs": "500"}),
+    *(_elsewhere(short, way) for way in WAYS for short in ELSEWHERE),
+    *(
+        Trial(f"and-{short}-raw", data, settings, method="raw", seeds=1, figure=nearest_of(data))
+        for short, (data, _, settings) in ELSEWHERE.items()
+    ),
+    _trial("recipe25", _RECIPE, seeds=3, selected=_FIRST_RECIPE),
+    _trial("recipe80", _RECIPE, {"epochs": "533"}, selected=_FIRST_RECIPE),
     _trial("e200", _RELEASED, _LONG, {"epochs": "1000"}),
     _trial("deep-e200", _RELEASED, _LONG, {"epochs": "1000", "network.name": "resnet101"}),
 )

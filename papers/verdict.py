@@ -11,6 +11,7 @@ from papers.cell import Cell
 Word = Literal["reproduced", "better", "short", "cited", "not run", "diverged", "ours"]
 ROUNDING = 1e-9  # 100 (1 - 0.99) is a little above 1
 TEST_SIZE = {"mnist": 10_000, "cifar10": 10_000, "cifar100": 10_000, "digits": 360, "svhn": 26_032, "cub-200-2011": 5_794, "dogs": 8_580}
+TEST_SIZE |= {"omniglot": 13_180}
 HELD_OUT_SIZE = {"cifar10": 5_000, "cifar100": 5_000, "omniglot-200": 1_000}  # of the training part: a tenth, or a quarter of the last
 Runs = Sequence[Mapping[str, Any]]
 

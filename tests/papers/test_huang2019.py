@@ -10,6 +10,7 @@ import torch
 
 from nearkin.data import Dataset
 from nearkin.train.config import Run, override
+from nearkin.train.recipes import RECIPES
 from nearkin.train.rounds import rounds_for
 from nearkin.train.training import train
 from papers import trial_run
@@ -17,7 +18,7 @@ from papers.after_training import discovery_figures
 from papers.claim import decide
 from papers.claims import CLAIMS
 from papers.huang2019 import CELLS
-from papers.huang2019_trials import CHOSEN, SIZES, TRIALS
+from papers.huang2019_trials import CHOSEN, ELSEWHERE, SIZES, TRIALS, WAYS
 from papers.ledger import Job, Ledger
 from papers.pictures import CELL_CURVES, draw, picture_lines
 from papers.tables import chosen, verdicts
@@ -51,7 +52,7 @@ def test_trainings_stay_within_their_images():
 
 
 def test_rows_that_are_compared_see_the_same_images():
-    short = [trial for trial in TRIALS if trial.data == "cifar10" and trial.settings["network.name"] == "resnet18"]
+    short = [trial for trial in TRIALS if trial.data == "cifar10" and trial.settings.get("network.name") == "resnet18"]
     compared = [trial for trial in short if "checkpoint_seconds" not in trial.settings]
     compared.remove(BY_NAME["and-twice"])
     changed = [trial for trial in compared if trial.name.startswith("and-change-")]
@@ -102,10 +103,21 @@ def test_options_differ_from_their_base_in_one_thing_and_never_see_the_test_part
 
 
 def test_long_runs_can_resume_and_networks_of_many_trials_are_compiled():
-    for trial in TRIALS:
+    for trial in (trial for trial in TRIALS if trial.method == "train"):
         run = override(Run(), trial.settings)
         assert run.compile or trial.data in ("cub-200-2011", "dogs") or run.views == 2 or run.objective.name == "deep_cluster"
-        assert ("checkpoint_seconds" in trial.settings) == (run.epochs >= 250)
+        assert ("checkpoint_seconds" in trial.settings) == (run.epochs >= 250 or "-by-" in trial.name or "-recipe" in trial.name)
+
+
+def test_other_data_take_the_shipped_recipe_and_all_ways_as_many_views():
+    shipped = RECIPES["discovery"].settings
+    for short, (data, _, _) in ELSEWHERE.items():
+        ways = {way: BY_NAME[f"and-{short}-by-{way}"] for way in WAYS}
+        changed = {leaf for leaf, value in shipped.items() if ways["recipe"].settings[leaf] != value}
+        assert changed <= {"epochs", "least_steps"} and {trial.data for trial in ways.values()} == {data}
+        runs = {way: override(Run(), trial.settings) for way, trial in ways.items()}
+        assert runs["recipe"].epochs * (runs["recipe"].views + 1) == runs["rounds"].epochs == runs["instance"].epochs
+    assert BY_NAME["and-recipe25"].settings["epochs"] == shipped["epochs"]
 
 
 def tiny(name, data_root, size=None):

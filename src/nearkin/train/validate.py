@@ -131,8 +131,9 @@ def figures_of(parts: Parts, queried: tuple[Dataset, Points], known: tuple[Datas
         queries, references = _of_known_classes(parts, queried, known)
         if not len(queries.embeddings) or not len(references.embeddings):
             return {}
-    first = {"weighted-nn": weighted_accuracy(queries, references)} if kind == "classes" and without_labels(parts.objective) else {}
-    found = first | neighbor_figures(queries, references, kind, parts.about["metric"])
+    found = neighbor_figures(queries, references, kind, parts.about["metric"])
+    if "1-nn" in found and without_labels(parts.objective):
+        found = {"weighted-nn": weighted_accuracy(queries, references), **found}
     outputs = queries.embeddings if parts.step.pull is None else signs(queries.embeddings)
     chosen = by_class_vectors(parts.objective, outputs)
     if "1-nn" in found and chosen is not None and queries.labels is not None:
