@@ -192,7 +192,7 @@ _HUANG = (
         ),
     ),
     Claim(
-        "a teacher's neighbors, what `--for discovery` learns from, find better neighbors than discovery in rounds, Instance and raw pixels",
+        "a teacher's neighbors (`--for discovery`) teach better neighbors than discovery in rounds, Instance and raw pixels",
         "our question; as many views through a network for all, the recipe as it is on every set",
         (
             _minus("CIFAR-10, 25 M views: a teacher's neighbors minus discovery in rounds", _and("recipe25"), _and("goal25")),

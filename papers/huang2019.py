@@ -95,10 +95,10 @@ def _elsewhere() -> tuple[Cell, ...]:
         for way, (row, _) in WAYS.items():
             trial = f"{short}-by-{way}"
             rounds = f" in {ROUNDS} rounds" if way == "rounds" else ""
-            more = {"note": f"{epochs} epochs of {VIEWS} views" if way == "recipe" else f"{VIEWS * epochs} epochs{rounds}"}
+            note = f"{epochs} epochs of {VIEWS} views" if way == "recipe" else f"{VIEWS * epochs} epochs{rounds}"
             if nearest_of(data) == "1-nn":
-                found.append(_accuracy(table, row, trial, column=f"{names[short]}, weighted kNN", **more))
-            found.append(_accuracy(table, row, trial, figure=nearest_of(data), column=f"{names[short]}, 1-NN", **more))
+                found.append(_accuracy(table, row, trial, column=f"{names[short]}, weighted kNN", note=note))
+            found.append(_accuracy(table, row, trial, figure=nearest_of(data), column=f"{names[short]}, 1-NN", note=note))
         found.append(_accuracy(table, "raw pixels", f"{short}-raw", figure=nearest_of(data), column=f"{names[short]}, 1-NN"))
     return tuple(found)
 

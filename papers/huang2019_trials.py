@@ -130,10 +130,10 @@ METHODS: dict[str, tuple[str, Settings]] = {
 _RECIPE = {**RECIPES["discovery"].settings, **_LONG, "precision": "bfloat16", "least_steps": "0"}
 VIEWS = 3  # of an image in one of its epochs: two for the student, one for the teacher
 ELSEWHERE: dict[str, tuple[str, int, Settings]] = {  # data, epochs of the recipe, settings
-    "cifar100": ("cifar100", 83, {}),
-    "mnist": ("mnist", 28, {}),
-    "omniglot": ("omniglot", 86, {}),
-    "cub": ("cub-200-2011", 167, {"data.size": "32"}),
+    "cifar100": ("cifar100", 30, {}),
+    "mnist": ("mnist", 14, {}),
+    "omniglot": ("omniglot", 43, {}),
+    "cub": ("cub-200-2011", 100, {"data.size": "32"}),
 }
 WAYS: dict[str, tuple[str, Settings]] = {
     "recipe": ("a teacher's neighbors (--for discovery)", _RECIPE),
