@@ -364,6 +364,64 @@ def test_numbers_that_are_names_are_categories(tmp_path: Path, capsys: pytest.Ca
     assert typed.said == "category" and typed.plain().tolist() == ["10115", "20095"]
 
 
+MOMENTS = {
+    "dates": ("2024-03-01", "2024-03-02 12:30", "", "2024-03-01"),
+    "dates of the United States": ("03/31/2024", "04/30/2024", "03/31/2024", "unknown", "04/30/2024", "04/30/2024"),
+    "durations": ("0 days 01:30:00", "2 days 00:00:00", "", "2 days 00:00:00"),
+    "durations of Python": ("1 day, 1:30:00", "0:01:30.5", "-2 days, 0:00:00", "0:01:30.5"),
+    "durations of ISO": ("P1DT2H", "PT90.5S", "P2W", "PT90.5S"),
+}
+
+
+@pytest.mark.parametrize("form", MOMENTS)
+def test_a_label_of_dates_or_durations_is_refused_by_name(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells, what = MOMENTS[form], form.partition(" ")[0]
+    table = write(tmp_path / "t.csv", [f'{at % 7},"{cells[at % len(cells)]}"' for at in range(60)], "a,when")
+    said = refused(capsys, "train", table, "--label", "when", "--out", tmp_path / "m")
+    assert f"the label column 'when' holds {what} ({cells[0]!r}); make them numbers, such as days" in said
+    assert "as classes by --category 'when' (category_columns), or name another column with --label" in said
+    said = refused(capsys, "train", table, "--set", "data.target_columns=when", "--out", tmp_path / "m")
+    assert f"the target column 'when' holds {what} ({cells[0]!r}); make them numbers" in said
+    found = open_rows(table, Columns(label="when", categories=("when",)), print)
+    assert set(found.classes) == {*cells} - {""}
+
+
+@pytest.mark.parametrize(
+    "classes", [("2024", "2025"), ("2024-Q1", "2024-Q2"), ("PT", "ES"), ("a", "2024-03-01"), ("P1", "P2"), ("12:30", "7:15")]
+)
+def test_classes_that_resemble_dates_and_durations_are_learned(classes: tuple[str, str], tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", [f"{at % 7},{classes[at % 2]}" for at in range(60)], "a,label")
+    assert set(open_rows(table, Columns(), print).classes) == set(classes)
+
+
+@pytest.mark.parametrize("form", ["numpy", "pandas", "polars", "parquet", "objects"])
+@pytest.mark.parametrize("what", ["dates", "durations"])
+def test_a_label_typed_as_dates_or_durations_is_refused_by_name(what: str, form: str, tmp_path: Path) -> None:
+    days = np.arange(60) % 9 * np.timedelta64(1, "D")
+    when = (days + (np.datetime64("2024-03-01") if what == "dates" else np.timedelta64(0, "D"))).astype(
+        f"{'M' if what == 'dates' else 'm'}8[us]"
+    )
+    given: Any = {"a": np.arange(60) % 7, "when": when.tolist() if form == "objects" else when}
+    if form in ("pandas", "polars", "parquet"):
+        given = pytest.importorskip("polars" if form == "polars" else "pandas").DataFrame(given)
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+        given.to_parquet(tmp_path / "t.parquet")
+        given = tmp_path / "t.parquet"
+    first = "2024-03-01" if what == "dates" else "0:00:00"
+    with pytest.raises(ValueError, match=rf"the label column 'when' holds {what} \('{first}'\); make them numbers, such as days"):
+        open_rows(given, Columns(label="when"), print)
+    found = open_rows(given, Columns(label="when", categories=("when",)), print)
+    assert len(found.classes) == 9 and ("2024-03-02 00:00:00" if what == "dates" else "86400") in found.classes
+
+
+def test_dates_that_are_categories_are_the_same_ones_in_a_later_table() -> None:
+    days = np.array(["2024-03-01", "2024-03-02"] * 30, dtype="M8[s]")
+    known = open_rows({"day": days, "label": ["x", "y"] * 30}, Columns(categories=("day",)), print)
+    assert known.table is not None and known.table.schema.columns[0].categories == ("2024-03-01 00:00:00", "2024-03-02 00:00:00")
+    assert known.table.schema.encode({"day": days[1:]}).categories.ravel().tolist()[:2] == [2, 1]
+
+
 def test_a_warning_of_ours_is_a_line_without_its_place_in_the_source() -> None:
     usual = warnings.formatwarning
     with _warnings_in_words():

@@ -187,10 +187,12 @@ def test_numbers_near_each_other_and_far_from_0_stay_apart() -> None:
 
 def test_amounts_of_money_in_decimals_and_durations_are_numbers() -> None:
     cells = read_columns({"price": [Decimal("1.25"), None, Decimal("3")], "took": [timedelta(seconds=90), timedelta(0), None]})
-    assert [cells[name].said for name in cells] == ["number", "number"]
+    assert [cells[name].said for name in cells] == ["number", "duration"]
+    assert TableSchema.learned(cells).described() == "price  number, some missing\ntook   number, some missing"
+    assert TableSchema.learned(cells).encode(cells).numbers[1].tolist()[2:] == [0.0, 0.0]
     assert cells["price"].plain().tolist() == [1.25, None, 3.0] and cells["took"].plain().tolist() == [90.0, 0.0, None]
     typed = read_columns({"took": np.array([90_000, "NaT"], dtype="timedelta64[ms]")})["took"]
-    assert typed.said == "number" and typed.plain().tolist() == [90.0, None]
+    assert typed.said == "duration" and typed.plain().tolist() == [90.0, None]
 
 
 def test_the_index_that_pandas_keeps_in_a_file_is_no_column(tmp_path: Path) -> None:

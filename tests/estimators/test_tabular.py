@@ -9,7 +9,13 @@ import torch
 from sklearn.datasets import load_diabetes, make_moons
 from sklearn.metrics import log_loss as sklearn_log_loss
 
-from nearkin.estimators import TabularNCAClassifier, TabularNCARegressor
+from nearkin.estimators import (
+    LMNN,
+    NeighborhoodClassifier,
+    NeighborhoodRegressor,
+    TabularNCAClassifier,
+    TabularNCARegressor,
+)
 from nearkin.evaluate import expected_calibration_error
 from nearkin.models.tabular import NumberScaling, TabularEncoder, _Waves
 from nearkin.search.soft_neighbors import Votes, affinities, log_loss, soft_mean, squared_error
@@ -241,6 +247,26 @@ def test_bad_targets_are_named() -> None:
         TabularNCARegressor(**FAST).fit(x, np.where(y, np.inf, 0.0))
     with pytest.raises(ValueError, match="no rows were held out"):
         TabularNCARegressor(**{**FAST, "held_out": 0}).fit(x, y).predict_interval(x)
+
+
+@pytest.mark.parametrize("form", ["array", "list", "pandas", "polars"])
+@pytest.mark.parametrize("what", ["dates", "durations"])
+def test_dates_and_durations_as_targets_are_refused_by_name(what: str, form: str) -> None:
+    x = np.arange(40.0).reshape(20, 2)
+    days = np.arange(20) % 4 * np.timedelta64(1, "D")
+    y: Any = (days + np.datetime64("2024-03-01")).astype("M8[us]") if what == "dates" else days.astype("m8[us]")
+    classes = y.astype(str)
+    if form in ("pandas", "polars"):
+        y = pytest.importorskip(form).Series(y)
+    y = list(y) if form == "list" else y
+    estimators = (TabularNCAClassifier, TabularNCARegressor, NeighborhoodClassifier, NeighborhoodRegressor, LMNN)
+    for made in estimators:
+        with pytest.raises(ValueError, match=rf"y holds {what} \(.*\); make them numbers, such as days .*, or for classes texts"):
+            made().fit(x, y)
+    model = TabularNCARegressor(epochs=1, n_members=1).fit(x, days.astype(float))
+    with pytest.raises(ValueError, match=f"y holds {what}"):
+        model.add_rows(x, y)
+    assert len(TabularNCAClassifier(epochs=1, n_members=1).fit(x, classes).classes_) == 4
 
 
 def test_ten_rows_and_a_class_of_one_row_are_fitted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,8 +45,7 @@ TRAIN = """Train an embedding and save it as a model folder.
 
 If you don't pass --objective, nearkin picks one from your data and prints its choice: NCA for classes, NCA regression for
 numbers, neighborhood discovery if there are no labels. Part of labeled data is held out: a validation part to choose the
-best weights, and a test part that is evaluated once, at the end. An interrupted training resumes exactly with --resume; one on rows
-of a table keeps the finished members of its ensemble, and trains the one that was interrupted from its beginning."""
+best weights, and a test part that is evaluated once, at the end. An interrupted training resumes exactly with --resume."""
 TRAIN_EXAMPLES = """examples:
   nearkin train photos/                               one folder for each class; writes runs/model
   nearkin train photos/ --out runs/photos

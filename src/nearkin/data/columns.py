@@ -40,6 +40,11 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d*$")
 POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?$")  # 1.234.567,89
 CERTAIN_POINTS = re.compile(r"[+-]?\d{1,3}((\.\d{3}){2,}|(\.\d{3})+,\d+)")
 SIGNED = re.compile(r"([$€£¥]\s?[+-]?[\d.,]+|[+-]?[\d.,]+\s?[$€£¥%])$")  # an amount of money, or percent
+DURATIONS = re.compile(  # 1 days 02:00:00, as pandas writes it, 1 day, 2:00:00, 2:00:00, and P1DT2H of ISO 8601
+    r"[+-]?(\d+ days?(,? [+-]?\d+:\d\d:\d\d(\.\d+)?)?|\d+:\d\d:\d\d(\.\d+)?"
+    r"|P(?=T?\d)(\d+W)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)$"
+)
+MOST = 0.8  # share of the cells of a column from which on the others are taken for mistakes
 OTHER_DATES = re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{4}( \d{1,2}:\d{2}.*)?$")  # 03/31/2024, 31.3.2024 12:00
 INDEX = re.compile(r"__index_level_\d+__$")  # how pandas calls the index of a frame in a Parquet file
 
@@ -138,7 +143,7 @@ class TableSchema:
         ValueError
             If a column holds free text or numbers mixed with other cells, names are duplicate, or no column is left.
         """
-        cells = {name: column for name, column in read_columns(table).items() if name not in without}
+        cells = _features(table, without)
         if len(cells) > MOST_COLUMNS:
             raise ValueError(_too_wide(len(cells)))
         named = not isinstance(table, np.ndarray)
@@ -199,7 +204,7 @@ class TableSchema:
         ValueError
             If columns are missing, extra, reordered or of another kind; the message names them.
         """
-        cells = {name: column for name, column in read_columns(table).items() if name not in without}
+        cells = _features(table, without)
         self._check_names(tuple(cells))
         numbers, codes, wrong = list[np.ndarray](), list[np.ndarray](), list[str]()
         for column in self.columns:
@@ -267,11 +272,11 @@ def _kind_in_words(column: Column) -> str:
 class Cells(NamedTuple):
     """The cells of one column as they were read.
 
-    `values` are float64 with NaN for numbers, booleans (0, 1) and dates (seconds since 1970), and objects (str or None) for texts and
-    categories. `said` is what the type of the column says; text may still hold anything.
+    `values` are float64 with NaN for numbers, booleans (0, 1), dates (seconds since 1970) and durations (seconds), and objects (str or
+    None) for texts and categories. `said` is what the type of the column says; text may still hold anything.
     """
 
-    said: Literal["number", "boolean", "date", "text", "category"]
+    said: Literal["number", "boolean", "date", "duration", "text", "category"]
     values: np.ndarray
 
     def plain(self) -> np.ndarray:
@@ -286,7 +291,8 @@ class Cells(NamedTuple):
 
     def as_categories(self) -> "Cells":
         """The cells as texts that are names, whatever they spell: as `TableSchema.encode` reads them for a category."""
-        texts = [None if gone else _text(cell) for cell, gone in zip(self.values.tolist(), _gone(self.values), strict=True)]
+        cells = self.plain() if self.said == "date" else self.values
+        texts = [None if gone else _text(cell) for cell, gone in zip(cells.tolist(), _gone(self.values), strict=True)]
         return Cells("category", np.array([*texts, None], dtype=object)[:-1])
 
 
@@ -368,7 +374,7 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     if all(spelled):
         _warn_of_thousands(name, texts)
         return Cells("number", _filled(gone, numbers))
-    if sum(spelled) > 0.8 * len(texts):
+    if sum(spelled) > MOST * len(texts):
         other = [cell for cell, number in zip(texts, numbers, strict=True) if number is None]
         return f"{REFUSED}column {name!r} holds numbers and {len(other):,} other cells ({_distinct(other)}); {TO_FIX} {name!r}"
     if why := with_decimal_commas(name, texts):
@@ -381,7 +387,7 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     dates = [_seconds(cell) for cell in texts]
     if all(one is not None for one in dates):
         return Cells("date", _filled(gone, dates))
-    if sum(one is not None for one in dates) > 0.8 * len(texts):
+    if sum(one is not None for one in dates) > MOST * len(texts):
         other = [cell for cell, one in zip(texts, dates, strict=True) if one is None]
         return f"{REFUSED}column {name!r} holds dates and {len(other):,} other cells ({_distinct(other)}); {TO_FIX} {name!r}"
     if all(OTHER_DATES.match(cell) for cell in texts):
@@ -395,6 +401,22 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
             stacklevel=2,
         )
     return Cells("text", values)
+
+
+def moments_in(cells: Cells) -> tuple[str, str] | None:
+    """("dates" or "durations", one of them) if a column holds such, as its type says or as its texts spell; else None."""
+    present = [cell for cell, gone in zip(cells.plain(), _gone(cells.values), strict=True) if not gone]
+    if cells.said == "date" and present:
+        return "dates", str(present[0]).removesuffix(" 00:00:00")
+    if cells.said == "duration" and present:
+        return "durations", str(timedelta(seconds=present[0]))
+    if cells.said == "text":
+        dates = [cell for cell in present if _seconds(cell) is not None or OTHER_DATES.match(cell)]
+        durations = [cell for cell in present if DURATIONS.match(cell)]
+        for what, found in (("dates", dates), ("durations", durations)):
+            if len(found) > MOST * len(present):
+                return what, found[0]
+    return None
 
 
 def with_decimal_commas(name: str, texts: Sequence[str]) -> str:
@@ -488,7 +510,7 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
             raise ValueError(f"column {column.name!r} was a boolean in training, and is now a {said}")
         texts = [None if empty else "true" if value else "false" for value, empty in zip(values, gone, strict=True)]
     elif said in ("number", "boolean", "date"):
-        texts = [None if empty else _text(value) for value, empty in zip(values.tolist(), gone, strict=True)]
+        texts = cells.as_categories().values.tolist()
         if not gone.all() and not set(texts) & set(column.categories) and _are_words(column.categories):
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and is now a {said}")
     else:
@@ -503,6 +525,12 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
 def _are_words(categories: Sequence[str]) -> bool:
     """Whether no category is written as a number, so that a column of numbers is another column."""
     return not any(number_of(name) is not None for name in categories)
+
+
+def _features(table: Any, without: Sequence[str]) -> dict[str, Cells]:
+    """The columns that are features; durations are numbers of seconds."""
+    cells = {name: column for name, column in read_columns(table).items() if name not in without}
+    return {name: Cells("number", column.values) if column.said == "duration" else column for name, column in cells.items()}
 
 
 def read_columns(table: Any) -> dict[str, Cells]:
@@ -566,15 +594,18 @@ def _cells(name: str, column: Any) -> Cells:
     if values.dtype.kind == "M":
         seconds = values.astype("datetime64[ms]").astype(np.int64) / 1000
         return Cells("date", np.where(np.isnat(values), np.nan, seconds))
-    if values.dtype.kind == "m":  # a duration, in seconds
-        return Cells("number", np.where(np.isnat(values), np.nan, values.astype("timedelta64[ms]").astype(np.int64) / 1000))
+    if values.dtype.kind == "m":
+        return Cells("duration", np.where(np.isnat(values), np.nan, values.astype("timedelta64[ms]").astype(np.int64) / 1000))
     if values.dtype.kind == "c":
         raise ValueError(f"column {name!r}: complex data not supported; give its real and imaginary part as two columns")
     return _object_cells(name, values)
 
 
 def _object_cells(name: str, values: np.ndarray) -> Cells:
-    """Cells of Python's own types: numbers with None, booleans, dates, or texts."""
+    """Cells of Python's own types: numbers with None, booleans, dates, durations, or texts."""
+    lasting = [isinstance(cell, timedelta) for cell in values.tolist()]
+    if any(lasting) and all(is_one or _is_missing(cell) for is_one, cell in zip(lasting, values.tolist(), strict=True)):
+        return Cells("duration", np.array([np.nan if _is_missing(cell) else cell.total_seconds() for cell in values.tolist()]))
     values = np.array([*map(_as_real, values.tolist()), None], dtype=object)[:-1]
     present = [cell for cell in values.tolist() if not _is_missing(cell)]
     if present and all(isinstance(cell, bool | np.bool_) for cell in present):

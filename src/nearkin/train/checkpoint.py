@@ -58,7 +58,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[
     except BaseException:
         _remove(temporary)  # a part of a checkpoint would only fill the disk
         raise
-    _tidy(folder)
+    tidy(folder)
     return target
 
 
@@ -93,9 +93,10 @@ def _load(path: Path) -> Checkpoint:
     return Checkpoint(body["step"], load_file(data), body["state"])
 
 
-def _tidy(folder: Path) -> None:
+def tidy(folder: Path, keep: int = KEEP) -> None:
+    """Remove all but the newest checkpoints, except those with a name, and what was not written to its end."""
     unnamed = [path for path in _saved(folder) if path.name.count("-") == 1]
-    for old in unnamed[:-KEEP]:
+    for old in unnamed[:-keep]:
         _remove(old)
     for unfinished in folder.glob(".writing-*"):
         _remove(unfinished)

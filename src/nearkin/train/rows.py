@@ -1,5 +1,6 @@
 """Rows of a table: the encoders are trained as the tabular estimators train them, and a model folder is written."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ from nearkin.data.progress import Ticker
 from nearkin.evaluate.calibration import expected_calibration_error
 from nearkin.models.folder import Model, kept_references
 from nearkin.models.tabular import NumberScaling, RowNetwork, TabularEncoder
+from nearkin.train import ranks
 from nearkin.train.assemble import Cut, describe
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
 from nearkin.train.folder import device_name, save_weights, write_run
+from nearkin.train.interrupt import held
 from nearkin.train.members import Members
 from nearkin.train.reporter import Reporter, Silence
-from nearkin.train.tabular import Schedule, TableRows, Trained, batch_size_for, members_for, train
+from nearkin.train.tabular import Schedule, TableRows, Trained, Training, batch_size_for, members_for
 from nearkin.train.validate import known_points, neighbor_figures
 
 METRIC = "squared_euclidean"  # ranks as the Euclidean distance of the votes does
@@ -49,9 +52,10 @@ class RowTraining:
         parts = [self.data.train, *([self.data.validation] if self.data.validation is not None else [])]
         finished = Members(self.run, parts, self.folder)
         if self.resume:
-            finished.resume(self.log)
+            finished.resume(self.log, self._schedule(sum(map(len, parts))))
         write_run(self.folder, self.run)  # before the first member is trained: --resume needs it
-        network, trained = self.trained(parts, finished)
+        with held(finished.interrupt) if ranks.count() == 1 else nullcontext():  # several ranks cannot agree on a step to stop after
+            network, trained = self.trained(parts, finished)
         about = self._about(network, [one.factor for one in trained])
         known = Points(self._embedded(network, self.data.train), self.data.train.point_labels, self.data.train.ids)
         model = Model(network, about, known)
@@ -68,6 +72,7 @@ class RowTraining:
         write_json(self.folder / "metrics.json", metrics)
         counts = {name: len(part) for name, part in self.data._asdict().items() if isinstance(part, Dataset)}
         write_card(self.folder, self.run, about, metrics, counts)
+        finished.tidy()
         return metrics
 
     def trained(self, parts: list[Dataset], finished: Members) -> tuple[RowNetwork, list[Trained]]:
@@ -92,9 +97,12 @@ class RowTraining:
         count = options.pop("members")
         schedule = self._schedule(len(inputs))
         done = min(len(finished.trained), count)
-        if done:
-            over = "the training is finished: nothing is left to train"
-            self.log.message(over if done == count else f"resuming after member {done} of {count}")
+        if done == count:
+            self.log.message("the training is finished: nothing is left to train")
+        elif finished.unfinished is not None:
+            self.log.message(f"resuming{_member(done, count)} after step {finished.unfinished[1]['done']}")
+        elif done:
+            self.log.message(f"resuming after member {done} of {count}")
         members = list[TabularEncoder]()
         for number in range(count):
             torch.manual_seed(self.run.seed + number)  # each member has its own, so that it does not matter which are trained here
@@ -104,9 +112,9 @@ class RowTraining:
                 finished.load(number, encoder)
                 continue
             ticker = Ticker(self.log.message, f"training{_member(number, count)}", schedule.epochs, "epochs")
-            one = train(encoder, rows, split, schedule, self.run.seed + number, lambda epoch, *_, told=ticker: told.update(epoch))
-            finished.add(encoder, one)
-            self.log.message(_said(number, count, one.curve, bool(len(split[1]))))
+            training = Training(encoder, rows, split, schedule, self.run.seed + number)
+            finished.train(training, lambda epoch, *_, told=ticker: told.update(epoch))
+            self.log.message(_said(number, count, training.curve, bool(len(split[1]))))
         return RowNetwork(members, scaling).to(self.device).eval(), finished.trained[:count]
 
     def _options(self, n: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,12 +12,15 @@ from torch import Tensor
 
 from nearkin.models.tabular import TabularEncoder
 from nearkin.search.soft_neighbors import BLOCK, affinities, log_loss, squared_error
+from nearkin.train.state import optimizer_state, random_state, restore_optimizer, restore_random, under
 
 MOST_REFERENCES = 1024  # of a step, whatever their share: it bounds the memory and the time of a step
 FEWEST_HELD_OUT = 8
 MOST_HELD_OUT = 2000  # rows that choose the epoch, evenly spaced among those held out
 SMALL = 2_500  # rows up to which several members are the default
 AVERAGING = 0.98  # of the old average that a step keeps: the average of about 50 steps is steadier than the last weights
+STANDING = ("done", "lost", "curve", "best", "since", "factor", "found")  # plain values of a training's state
+Report = Callable[[int, float, float | None], None]  # epoch, training loss, held-out loss
 TEMPERATURES = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # factors that the held-out rows choose from
 
 
@@ -88,51 +91,85 @@ def train(
     parts: tuple[np.ndarray, np.ndarray],
     schedule: Schedule,
     seed: int,
-    report: Callable[[int, float, float | None], None] | None = None,
+    report: Report | None = None,
 ) -> Trained:
-    """Train in place: the encoder gets the averaged weights of the best epoch.
+    """Train in place: the encoder gets the averaged weights of the best epoch."""
+    return Training(encoder, rows, parts, schedule, seed).run(report)
 
-    A step compares a batch with itself and a random share of the other rows. The learning rate falls to 0 along a cosine.
+
+class Training:
+    """The training of an encoder in place: it gets the averaged weights of the best epoch.
+
+    A step compares a batch with itself and a random share of the other rows. The learning rate falls to 0 along a cosine. After any step,
+    `state` is all that a training with the same arguments needs to go on as if it had made the steps itself.
     """
-    training, held = (torch.from_numpy(part) for part in parts)
-    steps = _Steps(encoder, rows, training, schedule, seed)
-    held = held[:: math.ceil(len(held) / MOST_HELD_OUT)] if len(held) else held
-    curve, best, since, factor, found = list[float](), math.inf, 0, 1.0, 1.0
-    weights = copy.deepcopy(encoder.state_dict())
-    for epoch in range(schedule.epochs):
-        loss = steps.epoch()
-        at = TEMPERATURES.index(found)  # the best one moves slowly: those next to the last are tried
-        near = TEMPERATURES[max(0, at - 1) : at + 2]
-        figure, found = held_out_loss(steps.average, rows, training, held, schedule, near) if len(held) else (None, 1.0)
-        curve.append(loss if figure is None else figure)
-        if report is not None:
-            report(epoch + 1, loss, figure)
-        since += 1
-        if curve[-1] < best:
-            best, since, factor, weights = curve[-1], 0, found, copy.deepcopy(steps.average.state_dict())
-        if since >= schedule.patience:
-            break
-    encoder.load_state_dict(weights)
-    encoder.eval()
-    return Trained(curve, factor)
 
-
-class _Steps:
-    """The steps of a training, and the moving average of the weights."""
-
-    def __init__(self, encoder: TabularEncoder, rows: TableRows, training: Tensor, schedule: Schedule, seed: int) -> None:
-        self.encoder, self.rows, self.training, self.schedule = encoder, rows, training, schedule
+    def __init__(
+        self, encoder: TabularEncoder, rows: TableRows, parts: tuple[np.ndarray, np.ndarray], schedule: Schedule, seed: int
+    ) -> None:
+        self.encoder, self.rows, self.schedule = encoder, rows, schedule
+        self.training, held = (torch.from_numpy(part) for part in parts)
+        self.held = held[:: math.ceil(len(held) / MOST_HELD_OUT)] if len(held) else held
         self.generator = torch.Generator().manual_seed(seed)
         self.average = copy.deepcopy(encoder)
         self.pairs = list(zip(self.average.state_dict().values(), encoder.state_dict().values(), strict=True))
         self.optimizer = torch.optim.AdamW(encoder.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
-        self.count = max(1, round(len(training) / schedule.batch_size))  # of an epoch
-        self.done = 0
+        self.count = max(1, round(len(self.training) / schedule.batch_size))  # steps of an epoch
+        self.done, self.lost = 0, 0.0  # steps, and the running epoch's loss
+        self.order = self.training  # of the rows in the running epoch
+        self.curve, self.best, self.since, self.factor, self.found = list[float](), math.inf, 0, 1.0, 1.0
+        self.weights = copy.deepcopy(encoder.state_dict())  # the best ones
 
-    def epoch(self) -> float:
-        """The mean training loss of an epoch."""
+    def run(self, report: Report | None = None, after_step: Callable[[], None] | None = None) -> Trained:
+        """Train to the end."""
+        for epoch in range(len(self.curve), self.schedule.epochs):
+            loss = self._epoch(after_step)
+            figure = self._held_out()
+            self.curve.append(loss if figure is None else figure)
+            if report is not None:
+                report(epoch + 1, loss, figure)
+            self.since += 1
+            if self.curve[-1] < self.best:
+                self.best, self.since, self.factor = self.curve[-1], 0, self.found
+                self.weights = copy.deepcopy(self.average.state_dict())
+            if self.since >= self.schedule.patience:
+                break
+        self.encoder.load_state_dict(self.weights)
+        self.encoder.eval()
+        return Trained(self.curve, self.factor)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that changes from step to step, as tensors and plain values."""
+        parts = {"encoder": self.encoder.state_dict(), "average": self.average.state_dict(), "best": self.weights}
+        tensors = {f"{part}.{name}": value for part, weights in parts.items() for name, value in weights.items()}
+        moments, numbers = optimizer_state(self.optimizer)
+        tensors |= moments | random_state(self.rows.weights.device) | {"random.batches": self.generator.get_state(), "order": self.order}
+        return tensors, {name: getattr(self, name) for name in STANDING} | {"optimizer": numbers}
+
+    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Go on from the `state` of a training with the same arguments."""
+        self.encoder.load_state_dict(under("encoder.", tensors))
+        self.average.load_state_dict(under("average.", tensors))
+        self.weights = under("best.", tensors)
+        restore_optimizer(self.optimizer, tensors, values["optimizer"])
+        restore_random(self.rows.weights.device, tensors)
+        self.generator.set_state(tensors["random.batches"])
+        self.order = tensors["order"]
+        for name in STANDING:
+            setattr(self, name, values[name])
+
+    def _held_out(self) -> float | None:
+        """The loss of the held-out rows, and the factor of the temperature at which they are predicted best; None without such rows."""
+        if not len(self.held):
+            return None
+        at = TEMPERATURES.index(self.found)  # the best one moves slowly: those next to the last are tried
+        near = TEMPERATURES[max(0, at - 1) : at + 2]
+        figure, self.found = held_out_loss(self.average, self.rows, self.training, self.held, self.schedule, near)
+        return figure
+
+    def _epoch(self, after_step: Callable[[], None] | None) -> float:
+        """The mean training loss of an epoch, or of what is left of it."""
         self.encoder.train()
-        lost = 0.0
         for batch, drawn in self._batches():
             share = self.done / (self.schedule.epochs * self.count)
             for group in self.optimizer.param_groups:
@@ -143,15 +180,21 @@ class _Steps:
             self.optimizer.step()
             self._averaged()
             self.done += 1
-            lost += float(loss.detach()) * len(batch) / len(self.training)
+            self.lost += float(loss.detach()) * len(batch) / len(self.training)
+            if after_step is not None:
+                after_step()
+        lost, self.lost = self.lost, 0.0
         return lost
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches, each with the other rows that are drawn for it."""
-        order = self.training[torch.randperm(len(self.training), generator=self.generator)]
-        start = 0
-        for batch in order.tensor_split(self.count):
-            others = torch.cat([order[:start], order[start + len(batch) :]])
+        """The batches of the running epoch that are left, each with the other rows that are drawn for it."""
+        position = self.done - len(self.curve) * self.count
+        if not position:
+            self.order = self.training[torch.randperm(len(self.training), generator=self.generator)]
+        batches = self.order.tensor_split(self.count)
+        start = sum(map(len, batches[:position]))
+        for batch in batches[position:]:
+            others = torch.cat([self.order[:start], self.order[start + len(batch) :]])
             start += len(batch)
             most = min(round(self.schedule.reference_share * len(others)), MOST_REFERENCES)
             yield batch, others[torch.randperm(len(others), generator=self.generator)[:most]]

@@ -102,8 +102,7 @@ def train(
     device : str or torch.device, default=None
         Where to train. None takes a GPU if there is one.
     resume : bool, default=False
-        Continue from the newest intact checkpoint in `folder`. On a CPU the result equals that of an uninterrupted training. Rows of a
-        table: the members that were finished are kept, and the others are trained.
+        Continue from the newest intact checkpoint in `folder`. On a CPU the result equals that of an uninterrupted training.
     given : collection of str, default=None
         Dotted names of the settings that the user chose: all others may be changed to suit the data, which is reported. None
         takes the run as it is.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nearkin.compose.points import encode_labels
-from nearkin.data.columns import Cells, TableSchema, csv_reader, number_of, read_columns, with_decimal_commas
+from nearkin.data.columns import Cells, TableSchema, csv_reader, moments_in, number_of, read_columns, with_decimal_commas
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.files import is_image
 from nearkin.data.labels import partly_numbered, split_name
@@ -21,6 +21,7 @@ from nearkin.data.sources.table import Columns
 from nearkin.data.table_format import TableFormat
 
 MOST_CLASSES = 20  # different whole numbers up to which a label column of numbers holds classes
+_ANOTHER = "name another column with --label (label_column)"
 _NUMBERS = f"fractions, or more than {MOST_CLASSES} different numbers"
 
 
@@ -98,6 +99,10 @@ def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Re
 
     targets = columns.targets or (("target",) if "target" in cells and not columns.label and "label" not in cells else ())
     label = "" if targets and columns.label is None and "label" not in cells else usual(columns.label, "label")
+    if label:
+        _refuse_moments("label", label, cells[label], f", read them as classes by --category {label!r} (category_columns), or {_ANOTHER}")
+    for name in targets:
+        _refuse_moments("target", name, cells[name])
     if label and not targets and _is_amount(label, cells[label]):
         inform(report, f"{label} holds {_NUMBERS}: it is learned as a number; --category {label} reads classes")
         label, targets = "", (label,)
@@ -109,7 +114,7 @@ def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Re
     split, group = usual(columns.split, "split"), usual(columns.group, "group")
     both = [name for name in columns.ignored if name in (label, *targets)]
     if both:
-        raise ValueError(f"{where}: the column {both[0]!r} is both ignored and learned from; name another one with --label (label_column)")
+        raise ValueError(f"{where}: the column {both[0]!r} is both ignored and learned from; {_ANOTHER}")
     return TableFormat(TableSchema(()), label, tuple(targets), split, group, columns.ignored)
 
 
@@ -127,7 +132,7 @@ def _is_amount(name: str, cells: Cells) -> bool:
 
 def _as_numbers(cells: Cells) -> np.ndarray | None:
     """float64 with NaN where a cell is missing; None if a cell is no number."""
-    if cells.said in ("number", "boolean"):
+    if cells.said in ("number", "boolean", "duration"):
         return cells.values
     if cells.said == "date":
         return None
@@ -141,6 +146,14 @@ def _spelled(cell: str) -> float:
     """The number of a cell, infinity included, which is refused later by its own words."""
     number = number_of(cell)
     return float(cell) if number is None else number
+
+
+def _refuse_moments(what: str, name: str, cells: Cells, or_else: str = "") -> None:
+    """Dates and durations to learn from: one class for each date, or seconds, are hardly meant."""
+    if found := moments_in(cells):
+        kind, shown = found
+        number = "days since a fixed one" if kind == "dates" else "days or hours"
+        raise ValueError(f"the {what} column {name!r} holds {kind} ({shown!r}); make them numbers, such as {number}{or_else}")
 
 
 def _refuse_decimal_commas(name: str, cells: Cells) -> None:

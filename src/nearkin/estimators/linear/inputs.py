@@ -1,5 +1,6 @@
 """Inputs and outputs of the estimators: check arrays and tensors, return results of the same kind."""
 
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **checks: Any) -
     The check is a function since scikit-learn 1.6 and was a method before.
     """
     X, y = array(X), array(y)  # noqa: N806
+    refuse_moments(y)
     try:
         from sklearn.utils.validation import validate_data
     except ImportError:
@@ -25,6 +27,16 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **checks: Any) -
 def array(given: Any) -> Any:
     """A tensor as a numpy array; anything else unchanged."""
     return given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+
+
+def refuse_moments(y: Any) -> None:
+    """Raise if y holds dates or durations: they would be a class each, or numbers of nanoseconds."""
+    values = np.asarray(y, dtype=None if hasattr(y, "dtype") else object)
+    cells = values.ravel() if values.dtype.kind in "MmO" else ()
+    found = next((cell for cell in cells if isinstance(cell, date | timedelta | np.datetime64 | np.timedelta64) and cell == cell), None)  # noqa: PLR0124
+    if found is not None:
+        kind, number = ("dates", "days since a fixed one") if isinstance(found, date | np.datetime64) else ("durations", "days or hours")
+        raise ValueError(f"y holds {kind} ({str(found)!r}); make them numbers, such as {number}, or for classes texts, by astype(str)")
 
 
 def like(result: np.ndarray, given: Any) -> Any:

@@ -8,7 +8,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import column_or_1d
 
-from nearkin.estimators.linear.inputs import array, like
+from nearkin.estimators.linear.inputs import array, like, refuse_moments
 from nearkin.estimators.tabular.neighbors import TabularNCA
 from nearkin.estimators.targets import read_targets
 from nearkin.models.tabular import NumberEmbedding, Scaling
@@ -244,6 +244,7 @@ def _column(y: Any) -> np.ndarray:
     """Classes (n,), none of them missing."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
+    refuse_moments(array(y))
     values: np.ndarray = column_or_1d(array(y), warn=True)
     gone = [at for at, one in enumerate(values.tolist()) if one is None or one != one]  # noqa: PLR0124
     if gone:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from nearkin.compose.validation import check_share
-from nearkin.estimators.linear.inputs import array, like
+from nearkin.estimators.linear.inputs import array, like, refuse_moments
 from nearkin.estimators.tabular.neighbors import TabularNCA
 from nearkin.models.tabular import NumberEmbedding, Scaling
 
@@ -282,6 +282,7 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
 def _numbers(y: Any) -> np.ndarray:
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
+    refuse_moments(array(y))
     values = np.asarray(array(y))
     if values.dtype.kind == "c":
         raise ValueError("complex data not supported: y must be real numbers")
