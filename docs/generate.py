@@ -1,4 +1,5 @@
-"""Write the generated pages: docs/objectives.md, docs/migration.md, docs/papers/*.md, docs/demo.md and the table of results in README.md.
+"""Write the generated pages: docs/objectives.md, docs/migration.md, docs/papers/*.md, docs/demo.md, and the tables of results in README.md
+and docs/how-to/no-labels.md.
 
 python docs/generate.py [--check]      --check writes nothing and says which pages are out of date
 """
@@ -12,7 +13,7 @@ from typing import Any
 
 from papers.page import pages
 from papers.pictures import draw
-from papers.readme_rows import readme_contests, readme_rows
+from papers.readme_rows import readme_contests, readme_rows, ways_without_labels
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -20,7 +21,7 @@ from migration_table import page as migration_page  # noqa: E402
 from objectives_page import page  # noqa: E402
 
 PAGE, PAPERS, README, DEMO_PAGE = ROOT / "docs/objectives.md", ROOT / "docs/papers", ROOT / "README.md", ROOT / "docs/demo.md"
-MIGRATION = ROOT / "docs/migration.md"
+MIGRATION, NO_LABELS = ROOT / "docs/migration.md", ROOT / "docs/how-to/no-labels.md"
 DEMO, PICTURE = ROOT / "docs/demo.json", ROOT / "docs/demo.png"  # copies of what `make demo` leaves in runs/demo
 
 
@@ -62,11 +63,16 @@ def readme() -> str:
     return between(text, "contests", readme_contests(ROOT / "docs/results"))
 
 
-def between(text: str, name: str, part: str) -> str:
+def no_labels() -> str:
+    """docs/how-to/no-labels.md with its table of ways to learn renewed."""
+    return between(NO_LABELS.read_text(encoding="utf-8"), "ways", ways_without_labels(ROOT / "docs/results"), NO_LABELS.name)
+
+
+def between(text: str, name: str, part: str, page: str = "README.md") -> str:
     """The text with the part between `<!-- name -->` and `<!-- /name -->` replaced."""
     pattern = re.compile(rf"(<!-- {name}\b[^>]*-->\n).*?(<!-- /{name} -->)", flags=re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"README.md has no markers <!-- {name} --> and <!-- /{name} -->; put them back")
+        raise ValueError(f"{page} has no markers <!-- {name} --> and <!-- /{name} -->; put them back")
     return pattern.sub(lambda found: found[1] + part + "\n" + found[2], text)
 
 
@@ -79,7 +85,8 @@ def main() -> int:
         draw(ROOT / "docs/results")
     stale = []
     papers = {PAPERS / name: text for name, text in pages(ROOT / "docs/results").items()}
-    for path, text in {PAGE: page(), MIGRATION: migration_page(), **papers, DEMO_PAGE: demo(), README: readme()}.items():
+    made = {PAGE: page(), MIGRATION: migration_page(), **papers, DEMO_PAGE: demo(), README: readme(), NO_LABELS: no_labels()}
+    for path, text in made.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
             if not check:

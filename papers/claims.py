@@ -3,7 +3,7 @@
 from papers import taylor2010
 from papers.claim import Claim, Difference, Term
 from papers.hao2018_trials import DROPOUT, ROW, trial_name
-from papers.huang2019_trials import ELSEWHERE, ROUNDS, SHORT, SIZES, WAYS, nearest_of
+from papers.huang2019_trials import ELSEWHERE, ROUNDS, SHORT, SIZES, WAYS, figures_of, nearest_of
 from papers.ren2014_trials import FEWER
 
 _FLAT = ("PCA", "PPCA", "LDA")
@@ -192,18 +192,23 @@ _HUANG = (
         ),
     ),
     Claim(
-        "a teacher's neighbors (`--for discovery`) teach better neighbors than discovery in rounds, Instance and raw pixels",
+        "a teacher's neighbors (`--for discovery`) teach better neighbors than discovery in rounds, instance discrimination and raw pixels",
         "our question; as many views through a network for all, the recipe as it is on every set",
         (
-            _minus("CIFAR-10, 25 M views: a teacher's neighbors minus discovery in rounds", _and("recipe25"), _and("goal25")),
-            _minus("CIFAR-10, 25 M views: a teacher's neighbors minus Instance", _and("recipe25"), _and("alone25")),
+            _minus("CIFAR-10, 25 M views, weighted kNN: a teacher's neighbors minus discovery in rounds", _and("recipe25"), _and("goal25")),
+            _minus(
+                "CIFAR-10, 25 M views, weighted kNN: a teacher's neighbors minus instance discrimination", _and("recipe25"), _and("alone25")
+            ),
             *(
                 _minus(
-                    f"{data}, 1-NN: a teacher's neighbors minus {row}", _and(f"{short}-by-recipe", figure), _and(f"{short}-{other}", figure)
+                    f"{words}, {voters}: a teacher's neighbors minus {row}",
+                    _and(f"{short}-by-recipe", figure),
+                    _and(f"{short}-{other}", figure),
                 )
-                for short, (data, _, _) in ELSEWHERE.items()
-                for figure in [nearest_of(data)]
+                for short, (words, data, _, _) in ELSEWHERE.items()
+                for voters, figure in figures_of(data).items()
                 for other, row in (*((f"by-{way}", row) for way, (row, _) in WAYS.items() if way != "recipe"), ("raw", "raw pixels"))
+                if other != "raw" or figure == nearest_of(data)
             ),
         ),
     ),

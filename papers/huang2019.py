@@ -17,6 +17,7 @@ from papers.huang2019_trials import (
     SIZES,
     VIEWS,
     WAYS,
+    figures_of,
     nearest_of,
 )
 
@@ -90,16 +91,12 @@ def _by_images() -> tuple[Cell, ...]:
 
 def _elsewhere() -> tuple[Cell, ...]:
     table, found = "beyond the paper: `--for discovery` on other data, as it is", []
-    names = {"cifar100": "CIFAR-100", "mnist": "MNIST", "omniglot": "Omniglot, unseen alphabets", "cub": "CUB-200, 32 px"}
-    for short, (data, epochs, _) in ELSEWHERE.items():
+    for short, (words, data, epochs, _) in ELSEWHERE.items():
         for way, (row, _) in WAYS.items():
-            trial = f"{short}-by-{way}"
-            rounds = f" in {ROUNDS} rounds" if way == "rounds" else ""
-            note = f"{epochs} epochs of {VIEWS} views" if way == "recipe" else f"{VIEWS * epochs} epochs{rounds}"
-            if nearest_of(data) == "1-nn":
-                found.append(_accuracy(table, row, trial, column=f"{names[short]}, weighted kNN", note=note))
-            found.append(_accuracy(table, row, trial, figure=nearest_of(data), column=f"{names[short]}, 1-NN", note=note))
-        found.append(_accuracy(table, "raw pixels", f"{short}-raw", figure=nearest_of(data), column=f"{names[short]}, 1-NN"))
+            note = f"{epochs} epochs of {VIEWS} views" if way == "recipe" else f"{VIEWS * epochs} epochs in all"
+            for voters, figure in figures_of(data).items():
+                found.append(_accuracy(table, row, f"{short}-by-{way}", figure=figure, column=f"{words}, {voters}", note=note))
+        found.append(_accuracy(table, "raw pixels", f"{short}-raw", figure=nearest_of(data), column=f"{words}, 1-NN"))
     return tuple(found)
 
 

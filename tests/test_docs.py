@@ -178,6 +178,7 @@ def test_check_notices_a_page_that_is_out_of_date(
     monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(module, "PAPERS", tmp_path / "papers")
     monkeypatch.setattr(module, "DEMO_PAGE", tmp_path / "demo.md")
+    monkeypatch.setattr(module, "no_labels", module.NO_LABELS.read_text)
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
     assert module.main() == 1
     assert "page.md is out of date; run `make docs`" in capsys.readouterr().out

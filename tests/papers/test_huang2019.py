@@ -111,7 +111,7 @@ def test_long_runs_can_resume_and_networks_of_many_trials_are_compiled():
 
 def test_other_data_take_the_shipped_recipe_and_all_ways_as_many_views():
     shipped = RECIPES["discovery"].settings
-    for short, (data, _, _) in ELSEWHERE.items():
+    for short, (_, data, _, _) in ELSEWHERE.items():
         ways = {way: BY_NAME[f"and-{short}-by-{way}"] for way in WAYS}
         changed = {leaf for leaf, value in shipped.items() if ways["recipe"].settings[leaf] != value}
         assert changed <= {"epochs", "least_steps"} and {trial.data for trial in ways.values()} == {data}
