@@ -1,14 +1,15 @@
 """Objectives under torch.compile beside the same losses written by hand: `python -m bench.compiled [--device cuda] [--out FILE]`.
 
 A hand-written loss is what one types without a library: a matrix product, masks, a reduction, no checks of any argument. Both are compiled
-for fixed shapes, take turns in one process, and are asked for loss and gradient, of the embeddings and of class vectors where there are
-any, as a training step asks for them. The median of the turns counts: on a CPU seconds of CPU time on one thread, on CUDA seconds until the
-device is idle. The values of both are compared first. `eager` is our objective without torch.compile.
+for fixed shapes, take turns in one process, in an order drawn anew each time, and are asked for loss and gradient, of the embeddings and of
+class vectors where there are any, as a training step asks for them. The median of the turns counts: on a CPU seconds of CPU time on one
+thread, on CUDA seconds until the device is idle. The values of both are compared first. `eager` is our objective without torch.compile.
 """
 
 import argparse
 import json
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -158,9 +159,10 @@ def measured(name: str, n: int, d: int, device: str, turns: int) -> dict[str, An
     for call in list(calls.values()) * WARM:
         call()
     taken: dict[str, list[float]] = {key: [] for key in calls}
+    order = random.Random(0)
     for _ in range(turns):
-        for key, call in calls.items():
-            taken[key].append(timed(call, device))
+        for key in order.sample(list(calls), len(calls)):  # what ran before leaves the caches warm for its like, and cold for others
+            taken[key].append(timed(calls[key], device))
     ratio = statistics.median(a / b for a, b in zip(taken["ours"], taken["by hand"], strict=True))
     return {
         "loss": name,

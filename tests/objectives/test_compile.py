@@ -1,6 +1,8 @@
 """torch.compile takes every objective as one graph, for any batch size, and computes what the objective computes without it."""
 
 import copy
+import sys
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 
 from bench.catalog import CLASSES, DIMENSION, SIZE, Batch, Case, batch, cases, leaves
-from nearkin.compose import SquaredEuclidean, routes, value_checks
+from nearkin.compose import InBatch, SameLabel, SquaredEuclidean, any_positive, each_positive, routes, value_checks
 from nearkin.compose.points import Points
 from nearkin.objectives import (
     NCA,
@@ -18,7 +20,9 @@ from nearkin.objectives import (
     InstanceDiscrimination,
     NCARegression,
     NeighborhoodDiscovery,
+    NeighborhoodObjective,
     NPair,
+    Objective,
     Softmax,
     Triplet,
     one_operator,
@@ -153,6 +157,66 @@ def test_half_precision_goes_in_and_its_gradient_comes_out(everyday: None) -> No
     (2.0**10 * expected).backward()
     assert loss.dtype == torch.float32 and live.grad is not None and live.grad.dtype == torch.float16
     torch.testing.assert_close([loss.detach(), live.grad], [expected.detach(), plain.grad])
+
+
+@dataclass
+class Scaled:
+    """A caller's affinity whose setting changes, and which reads a constant of the caller's module."""
+
+    scale: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return queries @ references.T * (self.scale * FACTOR)
+
+
+FACTOR = 1.0
+
+
+def test_no_guards_on_code_and_all_on_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever changes in the objective, in its parts, in the arguments and in the caller's own module is seen."""
+    counter, some = CompileCounter(), batch("classes", 12)
+    objective = NeighborhoodObjective(InBatch(), Scaled(), SameLabel(), any_positive)
+    compiled = torch.compile(objective, fullgraph=True, backend=counter)
+
+    def agrees(count: int, **how: Any) -> None:
+        torch.testing.assert_close(compiled(some.embeddings, some.labels, **how), objective(some.embeddings, some.labels, **how))
+        assert counter.frame_count == count
+
+    agrees(1)
+    agrees(1)
+    objective.affinity.scale = 0.5
+    agrees(2)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 2.0)
+    agrees(3)
+    objective.criterion = each_positive
+    agrees(4)
+    agrees(5, reduction="sum")
+    agrees(6, ids=some.ids)
+    agrees(6, ids=some.ids)
+
+
+def test_few_guards_are_left() -> None:
+    objective, some = NCA(), batch("classes", 12)
+    torch.compile(objective, fullgraph=True, backend="eager")(some.embeddings, some.labels)
+    (entry,) = torch._dynamo.eval_frame._debug_get_cache_entry_list(Objective.forward.__code__)
+    words = str(entry.guard_manager)
+    assert words.count("_MATCH: ") < 60 and "__import_nearkin_dot_compose_dot_routes" not in words
+    assert "L['self'].affinity.temperature == 1.0" in words
+
+
+def test_a_step_of_the_caller_keeps_its_own_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, some, counter = NCA(), batch("classes", 12), CompileCounter()
+
+    def step(x: Tensor) -> Tensor:
+        return objective(x, some.labels) * FACTOR
+
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    torch.testing.assert_close(compiled(some.embeddings), step(some.embeddings))
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3.0)
+    torch.testing.assert_close(compiled(some.embeddings), step(some.embeddings))
+    objective.affinity = SquaredEuclidean(0.1)
+    torch.testing.assert_close(compiled(some.embeddings), step(some.embeddings))
+    assert counter.frame_count == 3
 
 
 STREAMED = {
