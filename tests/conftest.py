@@ -4,6 +4,7 @@ What one test does to the process must not make the others slow: see the hooks a
 """
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 
@@ -29,6 +30,28 @@ def pytest_unconfigure() -> None:
     """At the end all is garbage again: what stays frozen is reported as leaked by some extension modules."""
     gc.unfreeze()
     gc.enable()
+
+
+def _one_thread() -> None:
+    """A forked process has none of the threads of OpenMP that its parent started, and would wait for them for ever."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=_one_thread)
+
+
+@pytest.fixture(autouse=True)
+def _threads_stay() -> Iterator[None]:
+    """Nothing leaves torch with another number of threads than it found."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else 0
+    yield
+    if torch is not None and torch.get_num_threads() != before:
+        left = torch.get_num_threads()
+        torch.set_num_threads(before)
+        pytest.fail(f"torch had {before} threads before the test, and has {left} after it")
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ as a power cut after the n-th call may leave it, with all that was not synced lo
 import errno
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,6 +123,7 @@ def in_a_process(work: Callable[[], object], at: int) -> bool:
     child = os.fork()
     if child == 0:
         status = 3
+        signal.alarm(120)  # a process that hangs ends, and with it the test
         try:
             with faults(at, "kill"):
                 work()

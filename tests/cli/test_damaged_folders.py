@@ -95,10 +95,16 @@ def test_what_can_still_be_used_is_said_and_true(folder: Path) -> None:
 
 def test_no_verify_opens_what_can_be_read(folder: Path, capsys) -> None:
     segment = next((folder / "index").glob("segment-*"))
-    flip(segment, 0.5)
+    whole = segment.read_bytes()
+    vectors = 8 + int.from_bytes(whole[:8], "little")  # after the header
+    segment.write_bytes(whole[:vectors] + bytes([whole[vectors] ^ 4]) + whole[vectors + 1 :])  # a low bit of the first number
     status, _, err = run(capsys, "search", folder, "--id", 3)
     assert status == 1 and f"{segment} is damaged: it does not match its checksum. The model is not affected: rebuild the index" in err
     assert run(capsys, "search", folder, "--id", 3, "--no-verify")[0] == 0
+    rows = whole.index(b'{"source"')
+    segment.write_bytes(whole[:rows] + bytes(255 - byte for byte in whole[rows:]))
+    status, _, err = run(capsys, "search", folder, "--id", 3, "--no-verify")
+    assert status == 1 and "the source and metadata of a point cannot be read" in err and "rebuild the index" in err
 
 
 @pytest.mark.parametrize("damaged", ["manifest.json", "segment"])

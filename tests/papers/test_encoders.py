@@ -40,7 +40,9 @@ class Here:
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
     monkeypatch.setattr(contest, "ProcessPoolExecutor", Here)
+    threads = torch.get_num_threads()
     yield
+    torch.set_num_threads(threads)  # the program sets them for itself
     encoders.kept_features.cache_clear()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nearkin.index.contract import Entries
+from nearkin.index.durable import FIX, IndexDamagedError
 from nearkin.index.store import Store
 from nearkin.search.packing import pack
 
@@ -56,15 +57,14 @@ def joined(segments: Sequence[Arrays], keep: Sequence[np.ndarray] | None = None)
 
 def row_of(segment: Arrays, at: int) -> dict[str, Any]:
     """Source and metadata of one point."""
-    row: dict[str, Any] = json.loads(_piece(segment["rows"], segment["row_ends"], at))
-    return row
+    return _parsed(_piece(segment["rows"], segment["row_ends"], at))
 
 
 def rows_of(segment: Arrays) -> Iterator[dict[str, Any]]:
     """Source and metadata of every point."""
     whole, start = segment["rows"].tobytes(), 0
     for end in segment["row_ends"].tolist():
-        yield json.loads(whole[start:end])
+        yield _parsed(whole[start:end])
         start = end
 
 
@@ -86,6 +86,14 @@ def row_text(source: str, metadata: Mapping[str, Any]) -> bytes:
         return json.dumps({"source": str(source), "metadata": dict(metadata)}, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise ValueError(f"metadata of {source!r} cannot be written as JSON ({error}); pass plain numbers, texts and lists") from None
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        row: dict[str, Any] = json.loads(text)
+    except ValueError as error:  # reachable without verification only
+        raise IndexDamagedError(f"the index is damaged: the source and metadata of a point cannot be read ({error}). {FIX}") from error
+    return row
 
 
 def _concatenated(pieces: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
