@@ -69,6 +69,23 @@ def test_every_objective_is_one_graph_that_stays(case: Case) -> None:
     assert counter.frame_count == 1, "state moves, and the graph stays"
 
 
+@each
+def test_the_loss_of_held_out_points_is_the_same(case: Case) -> None:
+    """Compiled while nothing is recorded, as in a validation loop, and of points that take no gradient."""
+    objective = case.build()
+    some = batch(objective.supervision, 32)
+    x, labels, ids = some.embeddings.detach(), some.labels, some.ids
+    for grad in (False, True):
+        torch._dynamo.reset()
+        compiled = torch.compile(objective, fullgraph=True, backend="eager")
+        losses = []
+        for call in (objective, compiled):
+            torch.manual_seed(3)
+            with torch.set_grad_enabled(grad):
+                losses.append(call(x, labels, ids=ids).detach())
+        torch.testing.assert_close(losses[1], losses[0], rtol=1.3e-6, atol=1e-5)
+
+
 @pytest.mark.parametrize("learned", [False, True])
 def test_two_sides_are_one_graph(learned: bool) -> None:
     objective, counter = InfoNCE(learn_temperature=learned), CompileCounter()

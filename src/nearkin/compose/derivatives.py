@@ -10,11 +10,18 @@ def apply(function: type[torch.autograd.Function], *given: Any) -> Any:
     """Return `function.apply(*given)`.
 
     torch binds the arguments to the signature at every call, which takes as long as several small operators. Only torch.func and
-    torch.compile need that; otherwise the arguments go straight to the class below.
+    torch.compile need that; otherwise the arguments go straight to the class below. Where nothing is to be differentiated torch.compile
+    (2.13) would give `forward` a context that it does not take, and shift its arguments by one.
     """
+    if torch.compiler.is_dynamo_compiling() and not _differentiated(given):
+        return function.forward(*given)
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*given)  # type: ignore[no-untyped-call]
     return super(torch.autograd.Function, function).apply(*given)  # type: ignore[misc]
+
+
+def _differentiated(given: tuple[Any, ...]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in given)
 
 
 class Linear(torch.autograd.Function):
