@@ -4,7 +4,9 @@ BIN := .venv/bin
 TORCH := .venv/.torch
 READY := .venv/.ready
 DEMO := .venv/.demo
-# Bytecode is written when a module is first imported, not for everything at once.
+# Bytecode is written when a module is first imported, not for everything at once; also where the environment says never to write it, for
+# then each of the hundreds of processes that the tests start would compile torch again.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 BENCH := .venv/.bench
 SITE := .venv/.site

@@ -1,6 +1,7 @@
 """The contest of encoders: parts that share nothing, rows that are saved, and a page with all of them."""
 
 import json
+import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -40,9 +41,8 @@ class Here:
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
     monkeypatch.setattr(contest, "ProcessPoolExecutor", Here)
-    threads = torch.get_num_threads()
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # the program divides them among its processes
     yield
-    torch.set_num_threads(threads)  # the program sets them for itself
     encoders.kept_features.cache_clear()
 
 
