@@ -264,6 +264,7 @@ def test_numbers_to_predict_are_recognized(tmp_path: Path, capsys: pytest.Captur
         ("a,label", [f"${at}.50,{'xy'[at % 2]}" for at in range(30)], "column 'a' holds numbers with a sign of money or percent ('$0.50')"),
         ("a,label", [f"{at % 7} %,{'xy'[at % 2]}" for at in range(30)], "with a sign of money or percent ('0 %')"),
         ("a,label", [f"03/{at % 28 + 1}/2024,{'xy'[at % 2]}" for at in range(30)], "day and month may be mistaken ('03/1/2024')"),
+        ("a,label", [f"{at % 7}e40,{'xy'[at % 2]}" for at in range(30)], "column 'a' holds numbers beyond 3.4e38 (1e+40); divide them"),
         ("a,target", [f"{at},{at + 0.5 if at else '-'}" for at in range(30)], "column 'target' holds numbers and 1 other cells ('-')"),
         ("a,label", [f"{at},{at + 0.5 if at else '-'}" for at in range(30)], "column 'label' holds numbers and 1 other cells ('-')"),
         ("a,label", [f"{at},${at // 2}.50" for at in range(60)], "column 'label' holds numbers with a sign of money or percent"),

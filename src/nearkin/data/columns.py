@@ -356,6 +356,8 @@ def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
 def _offset(distinct: np.ndarray) -> float:
     """A number in the middle of these, if they are so near each other that a tenth of them are equal in 32 bits; else 0."""
     middle = float(distinct[len(distinct) // 2])
+    if np.abs(distinct).max() > np.finfo(np.float32).max:
+        return 0.0
     told, moved = (len(np.unique(some.astype(np.float32))) for some in (distinct, distinct - middle))
     return middle if moved > told and 10 * told <= 9 * len(distinct) else 0.0
 

@@ -67,12 +67,23 @@ def open_rows(
             _check_classes(found.label, answers)
             inform(report, f"the columns of {where}:\n{found.schema.described()}")
         encoded = found.schema.encode(cells, found.besides)
+        _refuse_beyond_32_bits(encoded.numbers, found.schema)
     except (ValueError, TypeError) as error:  # a cell of another type, say a list, is a TypeError to scikit-learn
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     inputs = torch.from_numpy(np.concatenate([encoded.numbers, encoded.categories], 1).astype(np.float32))
     first = 2 if isinstance(what, str | os.PathLike) and Path(what).suffix.lower() != ".parquet" else 1  # below a CSV's header
     sources = [f"{where if where != 'the table' else name} row {row + first}" for row in kept.tolist()]
     return Dataset(name, inputs, sources=sources, columns=_shown(found, cells, encoded.numbers), table=found, **answers)
+
+
+def _refuse_beyond_32_bits(numbers: np.ndarray, schema: TableSchema) -> None:
+    """A model folder computes with 32 bits, in which such numbers would be infinite."""
+    rows, columns = np.nonzero(np.abs(numbers) > np.finfo(np.float32).max)
+    if len(rows):
+        name, cell = schema.number_names[columns[0]], numbers[rows[0], columns[0]]
+        raise ValueError(
+            f"column {name!r} holds numbers beyond 3.4e38 ({cell:g}); divide them, or leave the column out by --ignore {name!r}"
+        )
 
 
 def _shown(found: TableFormat, cells: Mapping[str, Cells], numbers: np.ndarray) -> dict[str, list[Any]]:
