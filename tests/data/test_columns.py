@@ -157,7 +157,19 @@ def test_times_are_numbers_of_seconds_also_in_a_later_table() -> None:
     assert TableSchema.from_json(schema.to_json()) == schema
     with pytest.raises(ValueError, match="'c' was a number in training, and now holds '12:30'"):
         TableSchema.learned({"c": [1.5, 2, 4]}).encode({"c": ["12:30"]})
-    assert read_columns({"c": [time(1, 0, 2), None]})["c"].said == "duration"
+    typed = TableSchema.learned({"c": [time(at % 24, at) for at in range(ROWS)]})
+    assert typed.encode({"c": ["12:30"]}).numbers.tolist() == typed.encode({"c": [time(12, 30)]}).numbers.tolist() == [[45000]]
+
+
+def test_a_time_in_a_zone_is_the_same_in_every_kind_of_table(tmp_path: Path) -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"t": pandas.date_range("2024-01-01", periods=3, freq="5h", tz="Europe/Berlin"), "x": [1.0, 2, 3]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    schema = TableSchema.learned(frame)
+    for same in (polars.from_pandas(frame), tmp_path / "t.parquet", tmp_path / "t.csv"):
+        np.testing.assert_array_equal(schema.encode(same).numbers, schema.encode(frame).numbers)
 
 
 def test_numbers_that_begin_with_0_are_said() -> None:
@@ -180,7 +192,9 @@ def test_bins_and_periods_of_pandas_are_categories_and_dates() -> None:
 def test_a_column_of_structures_is_refused_by_name_and_can_be_ignored() -> None:
     polars = pytest.importorskip("polars")
     for cells in ([{"a": 1, "b": at} for at in range(3)], [[1, at] for at in range(3)]):
-        with pytest.raises(TypeError, match="column 's'.* make a column of each, or leave the column out by --ignore 's'"):
+        with pytest.raises(
+            TypeError, match="column 's'.* write one such value, or several columns, or leave the column out by --ignore 's'"
+        ):
             read_columns(polars.DataFrame({"x": [1.0, 2.0, 3.0], "s": cells}))
         assert read_columns(polars.DataFrame({"s": cells}), ["s"])["s"].plain().tolist() == [None] * 3
 
@@ -252,7 +266,7 @@ def test_numbers_near_each_other_and_far_from_0_stay_apart() -> None:
 def test_amounts_of_money_in_decimals_and_durations_are_numbers() -> None:
     cells = read_columns({"price": [Decimal("1.25"), None, Decimal("3")], "took": [timedelta(seconds=90), timedelta(0), None]})
     assert [cells[name].said for name in cells] == ["number", "duration"]
-    assert TableSchema.learned(cells).described() == "price  number, some missing\ntook   number, some missing"
+    assert TableSchema.learned(cells).described() == "price  number, some missing\ntook   number of seconds, some missing"
     assert TableSchema.learned(cells).encode(cells).numbers[1].tolist()[2:] == [0.0, 0.0]
     assert cells["price"].plain().tolist() == [1.25, None, 3.0] and cells["took"].plain().tolist() == [90.0, 0.0, None]
     typed = read_columns({"took": np.array([90_000, "NaT"], dtype="timedelta64[ms]")})["took"]

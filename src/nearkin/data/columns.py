@@ -312,7 +312,7 @@ class Cells(NamedTuple):
 
 REFUSED = "refused: "
 TO_KEEP = "--keep uses it"
-TO_SPLIT = "make a column of each, or leave the column out by --ignore"
+TO_SPLIT = "write one such value, or several columns, or leave the column out by --ignore"
 TO_FIX = "fix these, leave them empty, read all as names by --category, or leave the column out by --ignore"
 
 
@@ -554,7 +554,7 @@ def _numbers(column: Column, cells: Cells) -> list[np.ndarray]:
         values = _filled(gone, parsed)
     elif said in ("text", "category"):
         values = np.full(len(gone), np.nan)
-    elif not gone.all() and said != column.kind and not (said == "boolean" and column.kind == "number"):
+    elif not gone.all() and said != column.kind and not (said in ("boolean", "duration") and column.kind == "number"):
         raise ValueError(f"column {column.name!r} was a {column.kind} in training, and is now a {said}")
     found = [values - column.offset if column.offset else values]
     if column.kind == "date":
@@ -577,7 +577,7 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
         if said == "date" or not np.isin(values[~gone], (0.0, 1.0)).all():
             raise ValueError(f"column {column.name!r} was a boolean in training, and is now a {said}")
         texts = [None if empty else "true" if value else "false" for value, empty in zip(values, gone, strict=True)]
-    elif said in ("number", "boolean", "date"):
+    elif said in ("number", "boolean", "date", "duration"):
         texts = cells.as_categories().values.tolist()
         if not gone.all() and not set(texts) & set(column.categories) and _are_words(column.categories):
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and is now a {said}")
@@ -596,9 +596,8 @@ def _are_words(categories: Sequence[str]) -> bool:
 
 
 def _features(table: Any, without: Sequence[str]) -> dict[str, Cells]:
-    """The columns that are features; durations are numbers of seconds."""
-    cells = {name: column for name, column in read_columns(table).items() if name not in without}
-    return {name: Cells("number", column.values) if column.said == "duration" else column for name, column in cells.items()}
+    """The columns that are features."""
+    return {name: column for name, column in read_columns(table).items() if name not in without}
 
 
 def read_columns(table: Any, ignored: Sequence[str] = ()) -> dict[str, Cells]:
@@ -649,6 +648,8 @@ def _cells(name: str, column: Any) -> Cells:
     if isinstance(column, Cells):
         return column
     kind = str(getattr(column, "dtype", "")).lower()
+    if getattr(getattr(column, "dtype", None), "time_zone", None):  # polars would give UTC; pandas and Parquet give the time of day there
+        column = column.dt.replace_time_zone(None)
     values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column, dtype=None if hasattr(column, "dtype") else object)
     if values.ndim != 1:
         raise TypeError(f"column {name!r} holds several values in a cell (its shape is {values.shape}); {TO_SPLIT} {name!r}")
