@@ -206,6 +206,21 @@ def test_a_parquet_file_with_two_columns_of_a_name_is_refused_by_it(tmp_path: Pa
         read_columns(tmp_path / "t.parquet")
 
 
+def test_a_later_boolean_may_be_written_as_1_and_0() -> None:
+    schema = TableSchema.learned({"c": ["yes", "no"] * ROWS})
+    assert schema.encode({"c": ["1", "0"]}).categories.tolist() == schema.encode({"c": ["yes", "no"]}).categories.tolist()
+
+
+def test_a_later_column_of_other_categories_alone_is_said() -> None:
+    schema = TableSchema.learned({"c": read_columns({"c": ["00501", "10115"] * ROWS})["c"].as_categories()})
+    with pytest.warns(UserWarning, match="column 'c' holds no category of the training .'00501', '10115'.*but '501'"):
+        schema.encode({"c": ["501"] * ROWS})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        schema.encode({"c": ["501"]})
+        schema.encode({"c": ["501", "10115"] * ROWS})
+
+
 def test_numbers_among_many_other_cells_are_categories_and_said() -> None:
     mixed = [str(at) if at % 2 else "unknown" for at in range(ROWS)]
     words = rf"column 'c' holds numbers in {ROWS // 2} of {ROWS} cells and others \('unknown'.*so it is read as categories: leave the other"

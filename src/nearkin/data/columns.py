@@ -24,6 +24,7 @@ from nearkin.data.progress import few
 Kind = Literal["number", "category", "boolean", "date"]
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>", "#n/a", "#na")  # cells of text that hold nothing, in lower case
 BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
+LATER_BOOLEANS = {**BOOLEANS, "1": "true", "0": "false"}  # in a table of its own such a column holds numbers
 MOST_CATEGORIES = 1000  # the most frequent ones are kept; the others are one group with the unseen ones
 MOST_COLUMNS = 10_000
 LONGEST = 2**31 - 1  # characters of a cell: the most that Python's reader takes everywhere
@@ -569,10 +570,10 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
     said, values = cells
     gone = _gone(values)
     if column.kind == "boolean" and said in ("text", "category"):
-        wrong = [repr(cell) for cell in values[~gone] if cell.lower() not in BOOLEANS]
+        wrong = [repr(cell) for cell in values[~gone] if cell.lower() not in LATER_BOOLEANS]
         if wrong:
             raise ValueError(f"column {column.name!r} was a boolean in training, and now holds {few(list(dict.fromkeys(wrong)))}")
-        texts = [None if cell is None else BOOLEANS[cell.lower()] for cell in values]
+        texts = [None if cell is None else LATER_BOOLEANS[cell.lower()] for cell in values]
     elif column.kind == "boolean":
         if said == "date" or not np.isin(values[~gone], (0.0, 1.0)).all():
             raise ValueError(f"column {column.name!r} was a boolean in training, and is now a {said}")
@@ -587,6 +588,13 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
         if numbers and _are_words(column.categories):
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and now holds numbers")
     codes = {name: code for code, name in enumerate(column.categories, start=1)}
+    present = {cell for cell in texts if cell is not None}
+    if present and len(texts) >= ENOUGH and not present & set(codes):
+        warnings.warn(
+            f"column {column.name!r} holds no category of the training ({few([repr(name) for name in column.categories])}), but "
+            f"{few([repr(cell) for cell in sorted(present)])}: if these are the same, write them alike",
+            stacklevel=2,
+        )
     return np.array([codes.get("" if cell is None else cell, 0) for cell in texts], dtype=np.int64)
 
 
