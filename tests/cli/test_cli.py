@@ -83,6 +83,7 @@ def test_no_verb_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["demo", "--seeds", "-3"], "argument --seeds: '-3' must be a whole number of at least 1"),
         (["demo", "--seeds", "two"], "argument --seeds: 'two' must be a whole number of at least 1"),
         (["demo", "--fast"], "unrecognized arguments: --fast"),
+        (["evaluate", "runs/m", "--data", "new.csv"], "unrecognized arguments: --data new.csv"),  # no abbreviation of --data-root
     ],
 )
 def test_wrong_options_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

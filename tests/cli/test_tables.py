@@ -264,6 +264,12 @@ def test_numbers_to_predict_are_recognized(tmp_path: Path, capsys: pytest.Captur
         ("a,label", [f"${at}.50,{'xy'[at % 2]}" for at in range(30)], "column 'a' holds numbers with a sign of money or percent ('$0.50')"),
         ("a,label", [f"{at % 7} %,{'xy'[at % 2]}" for at in range(30)], "with a sign of money or percent ('0 %')"),
         ("a,label", [f"03/{at % 28 + 1}/2024,{'xy'[at % 2]}" for at in range(30)], "day and month may be mistaken ('03/1/2024')"),
+        ("a,label", [f"{at % 7}e40,{'xy'[at % 2]}" for at in range(30)], "column 'a' holds numbers beyond 3.4e38 (1e+40); divide them"),
+        ("a,target", [f"{at},{at + 0.5 if at else '-'}" for at in range(30)], "column 'target' holds numbers and 1 other cells ('-')"),
+        ("a,label", [f"{at},{at + 0.5 if at else '-'}" for at in range(30)], "column 'label' holds numbers and 1 other cells ('-')"),
+        ("a,label", [f"{at},${at // 2}.50" for at in range(60)], "column 'label' holds numbers with a sign of money or percent"),
+        ("a,label", [f"{at},1:{at // 2:02}" for at in range(60)], "column 'label' holds times ('1:00'); write them as numbers"),
+        ("a,target", [f"{at},{at % 3 or '-'}" for at in range(30)], "column 'target' holds cells that are no numbers ('-')"),
         ("a,label", [f"2024-03-{at + 1:02},x" for at in range(30)] + ["soon,y"], "holds dates and 1 other cells ('soon')"),
     ],
 )
@@ -362,6 +368,20 @@ def test_numbers_that_are_names_are_categories(tmp_path: Path, capsys: pytest.Ca
     assert "40 classes (0, 0.5, 1, ...)" in as_classes and "learned as a number" not in as_classes
     typed = read_columns({"zip": np.array([10115, 20095])})["zip"].as_categories()
     assert typed.said == "category" and typed.plain().tolist() == ["10115", "20095"]
+
+
+def test_classes_that_begin_with_0_keep_it(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", [f"{at % 7},{('007', '7', '12')[at % 3]}" for at in range(30)], "a,label")
+    assert open_rows(table, Columns(), print).classes == ("007", "12", "7")
+
+
+def test_an_ignored_column_may_hold_anything(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"a": np.arange(30) % 7, "nested": [{"b": at} for at in range(30)], "label": ["x", "y"] * 15})
+    with pytest.raises(ValueError, match="the table: column 'nested'.*leave the column out by --ignore 'nested'"):
+        open_rows(frame, Columns(), print)
+    found = open_rows(frame, Columns(ignored=("nested",)), print)
+    assert list(found.columns) == ["a"] and len(open_rows(frame, Columns(), print, found.table)) == 30
 
 
 MOMENTS = {

@@ -1,7 +1,7 @@
 """The columns of feature tables: recognized, left out, refused, checked and encoded."""
 
 import warnings
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -121,11 +121,104 @@ def test_texts_of_pandas_may_be_missing(dtype: str) -> None:
         (["1.234.567", *(f"{at}.500" for at in range(1, ROWS))], r"points for thousands \('1.234.567'\)"),
         (["1.234,50", *(f"{at}" for at in range(1, ROWS))], r"points for thousands \('1.234,50'\)"),
         ([np.inf, *range(ROWS)], "column 'c' holds infinity in 1 rows"),
+        ([f"-${at}.50" for at in range(ROWS)], r"sign of money or percent \('-\$0.50'\).*--category 'c'"),
+        ([f"{at} EUR" if at else "free" for at in range(ROWS)], r"sign of money or percent \('1 EUR'\)"),
+        ([f"({at}.00)" if at % 3 else f"{at}.00" for at in range(ROWS)], r"with spaces or other marks \('\(1.00\)'\)"),
+        ([f"1\u00a0{at:03}" for at in range(ROWS)], "with spaces or other marks"),
+        ([f"{at} kg" for at in range(ROWS)], r"numbers with a unit \('0 kg'\); write them without it"),
+        ([f"{at % 28 + 1}-Mar-2024" for at in range(ROWS)], r"day and month may be mistaken \('1-Mar-2024'\).*--category 'c'"),
+        ([f"Mar {at % 28 + 1}, 2024 9:30 AM" for at in range(ROWS)], "day and month may be mistaken"),
+        (["unknown", *(f"3/{at % 28 + 1}/24" for at in range(ROWS))], r"day and month may be mistaken \('3/1/24'\)"),
     ],
 )
 def test_columns_that_cannot_be_used_are_refused_by_name(cells: list[Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         TableSchema.learned({"c": cells, "d": list(np.random.default_rng(0).normal(size=len(cells)))})
+
+
+def test_names_that_resemble_amounts_and_dates_stay_categories() -> None:
+    for names in (["36 months", "60 months"], ["1.2.10", "1.2.9"], ["12-34-56", "65-43-21"], ["10.0.0.1", "10.0.0.2"], ["A5", "B5"]):
+        assert kinds(TableSchema.learned({"c": names * ROWS})) == {"c": "category"}
+
+
+def test_dates_that_begin_with_the_year_are_dates_in_other_forms_too() -> None:
+    known = TableSchema.learned({"c": [f"2024-03-{at + 1:02} 09:05" for at in range(ROWS)]})
+    wanted = known.encode({"c": ["2024-03-07 09:05"]}).numbers
+    for cell in ("2024/3/7 9:05", "2024.03.07 09:05:00", "2024-03-07 9:05 UTC", "2024-03-07T09:05:00Z"):
+        np.testing.assert_array_equal(known.encode({"c": [cell]}).numbers, wanted)
+
+
+def test_times_are_numbers_of_seconds_also_in_a_later_table() -> None:
+    cells = [f"{at % 24}:{at:02}" for at in range(ROWS)]
+    schema = TableSchema.learned({"c": cells})
+    assert schema.described() == "c  number of seconds"
+    later = ["12:30", "12:30:01.5", "1:05 PM", "12:05 am", "1 days 02:00:00", "-1 days +23:00:00"]
+    assert schema.encode({"c": later}).numbers[:, 0].tolist() == [45000, 45001.5, 47100, 300, 93600, -3600]
+    assert TableSchema.from_json(schema.to_json()) == schema
+    with pytest.raises(ValueError, match="'c' was a number in training, and now holds '12:30'"):
+        TableSchema.learned({"c": [1.5, 2, 4]}).encode({"c": ["12:30"]})
+    typed = TableSchema.learned({"c": [time(at % 24, at) for at in range(ROWS)]})
+    assert typed.encode({"c": ["12:30"]}).numbers.tolist() == typed.encode({"c": [time(12, 30)]}).numbers.tolist() == [[45000]]
+
+
+def test_a_time_in_a_zone_is_the_same_in_every_kind_of_table(tmp_path: Path) -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"t": pandas.date_range("2024-01-01", periods=3, freq="5h", tz="Europe/Berlin"), "x": [1.0, 2, 3]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    schema = TableSchema.learned(frame)
+    for same in (polars.from_pandas(frame), tmp_path / "t.parquet", tmp_path / "t.csv"):
+        np.testing.assert_array_equal(schema.encode(same).numbers, schema.encode(frame).numbers)
+
+
+def test_numbers_that_begin_with_0_are_said() -> None:
+    with pytest.warns(UserWarning, match="column 'c' holds numbers that begin with 0 such as '00501': .* by --category 'c'"):
+        assert kinds(TableSchema.learned({"c": ["00501", "99501"] * ROWS})) == {"c": "number"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kinds(TableSchema.learned({"c": ["01", "12", "0.5"] * ROWS})) == {"c": "number"}
+
+
+def test_bins_and_periods_of_pandas_are_categories_and_dates() -> None:
+    pandas = pytest.importorskip("pandas")
+    bins = pandas.cut(pandas.Series(np.arange(ROWS)), 3)
+    frame = pandas.DataFrame({"bin": bins, "object": bins.astype(object), "month": pandas.period_range("2024-01", periods=ROWS, freq="M")})
+    schema = TableSchema.learned(frame)
+    assert kinds(schema) == {"bin": "category", "object": "category", "month": "date"}
+    assert len(schema.columns[0].categories) == 3 and schema.columns[0].categories == schema.columns[1].categories
+
+
+def test_a_column_of_structures_is_refused_by_name_and_can_be_ignored() -> None:
+    polars = pytest.importorskip("polars")
+    for cells in ([{"a": 1, "b": at} for at in range(3)], [[1, at] for at in range(3)]):
+        with pytest.raises(
+            TypeError, match="column 's'.* write one such value, or several columns, or leave the column out by --ignore 's'"
+        ):
+            read_columns(polars.DataFrame({"x": [1.0, 2.0, 3.0], "s": cells}))
+        assert read_columns(polars.DataFrame({"s": cells}), ["s"])["s"].plain().tolist() == [None] * 3
+
+
+def test_a_parquet_file_with_two_columns_of_a_name_is_refused_by_it(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table([[1], [2]], names=["a", "a"]), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="t.parquet: column 'a' is there twice"):
+        read_columns(tmp_path / "t.parquet")
+
+
+def test_a_later_boolean_may_be_written_as_1_and_0() -> None:
+    schema = TableSchema.learned({"c": ["yes", "no"] * ROWS})
+    assert schema.encode({"c": ["1", "0"]}).categories.tolist() == schema.encode({"c": ["yes", "no"]}).categories.tolist()
+
+
+def test_a_later_column_of_other_categories_alone_is_said() -> None:
+    schema = TableSchema.learned({"c": read_columns({"c": ["00501", "10115"] * ROWS})["c"].as_categories()})
+    with pytest.warns(UserWarning, match="column 'c' holds no category of the training .'00501', '10115'.*but '501'"):
+        schema.encode({"c": ["501"] * ROWS})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        schema.encode({"c": ["501"]})
+        schema.encode({"c": ["501", "10115"] * ROWS})
 
 
 def test_numbers_among_many_other_cells_are_categories_and_said() -> None:
@@ -188,7 +281,7 @@ def test_numbers_near_each_other_and_far_from_0_stay_apart() -> None:
 def test_amounts_of_money_in_decimals_and_durations_are_numbers() -> None:
     cells = read_columns({"price": [Decimal("1.25"), None, Decimal("3")], "took": [timedelta(seconds=90), timedelta(0), None]})
     assert [cells[name].said for name in cells] == ["number", "duration"]
-    assert TableSchema.learned(cells).described() == "price  number, some missing\ntook   number, some missing"
+    assert TableSchema.learned(cells).described() == "price  number, some missing\ntook   number of seconds, some missing"
     assert TableSchema.learned(cells).encode(cells).numbers[1].tolist()[2:] == [0.0, 0.0]
     assert cells["price"].plain().tolist() == [1.25, None, 3.0] and cells["took"].plain().tolist() == [90.0, 0.0, None]
     typed = read_columns({"took": np.array([90_000, "NaT"], dtype="timedelta64[ms]")})["took"]

@@ -154,6 +154,13 @@ def test_leaks_are_listed_up_to_ten_and_counted():
     assert text.count(" = ") == 10 and text.endswith("and 3 more") and "twice row 0 [train] = twice row 13 [test]" in text
 
 
+def test_many_copies_of_one_content_are_listed_with_one_of_each_split_and_counted():
+    data = Dataset("same", torch.zeros(300, 2), split=np.array(["train"] * 299 + ["test"]))
+    with pytest.raises(LeakError, match=r"same row 9 \[train\] = same row 299 \[test\] and 289 more$") as caught:
+        check_leaks(data)
+    assert str(caught.value).count(" = ") == 10
+
+
 def test_the_same_content_in_one_split_is_no_leak():
     check_leaks(Dataset("d", torch.zeros(4, 2), split=np.array(["train"] * 4)))
     check_leaks(Dataset("e", torch.tensor([[0.0], [0.0], [1.0]]), split=np.array(["train", "train", "test"])))

@@ -175,6 +175,16 @@ def test_rows_added_and_removed_change_predictions_without_training() -> None:
     assert np.array_equal(model.remove_rows(left).predict_proba(x[:5]), expected) and model.n_rows_ == 150
 
 
+def test_rows_that_are_added_are_weighed_as_the_training_rows_were() -> None:
+    x, y = make_moons(100, noise=0.1, random_state=0)
+    one, ten = (TabularNCAClassifier(**FAST).fit(x, y, sample_weight=np.full(100, weight)) for weight in (1.0, 10.0))
+    one.add_rows(x[:50], 1 - y[:50], sample_weight=np.full(50, 1.0))
+    ten.add_rows(x[:50], 1 - y[:50], sample_weight=np.full(50, 10.0))
+    assert ten.predict_proba(x) == pytest.approx(one.predict_proba(x))
+    plain = TabularNCAClassifier(**FAST).fit(x, y).add_rows(x[:50], 1 - y[:50])
+    assert plain.predict_proba(x) == pytest.approx(one.predict_proba(x))
+
+
 def test_a_device_that_is_not_there_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="device 'nowhere' cannot be used here .*; use cpu, or leave it out"):
         TabularNCAClassifier(**{**FAST, "device": "nowhere"}).fit(np.eye(4), [0, 1, 0, 1])
@@ -230,6 +240,8 @@ def test_large_units_and_skewed_targets_stay_finite() -> None:
         ({"temperature": 0}, "temperature"),
         ({"n_members": 0}, "n_members"),
         ({"held_out": 1.0}, "held_out"),
+        ({"weight_decay": -1}, r"weight_decay \(-1\)"),
+        ({"class_weight": {0: 1, 1: -3}}, r"class_weight of 1 \(-3\) must be a finite number of at least 0"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, Any], said: str) -> None:
@@ -245,6 +257,8 @@ def test_bad_targets_are_named() -> None:
         TabularNCAClassifier(**FAST).fit(x, labels)
     with pytest.raises(ValueError, match="infinity"):
         TabularNCARegressor(**FAST).fit(x, np.where(y, np.inf, 0.0))
+    with pytest.raises(ValueError, match="y holds numbers as large as 1e.300, whose squares overflow; divide them"):
+        TabularNCARegressor(**FAST).fit(x, np.where(y, 1e300, 0.0))
     with pytest.raises(ValueError, match="no rows were held out"):
         TabularNCARegressor(**{**FAST, "held_out": 0}).fit(x, y).predict_interval(x)
 

@@ -278,6 +278,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_explore(verbs)
     _add_serve(verbs)
     _add_check(verbs)
+    for verb in verbs.choices.values():
+        verb.allow_abbrev = False  # `evaluate RUN --data new.csv` would be --data-root, and new.csv not read
     return parser
 
 

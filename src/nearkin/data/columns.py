@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from importlib import import_module
 from numbers import Real
@@ -22,8 +22,9 @@ import numpy as np
 from nearkin.data.progress import few
 
 Kind = Literal["number", "category", "boolean", "date"]
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>")  # cells of text that hold nothing, in lower case
+MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>", "#n/a", "#na")  # cells of text that hold nothing, in lower case
 BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
+LATER_BOOLEANS = {**BOOLEANS, "1": "true", "0": "false"}  # in a table of its own such a column holds numbers
 MOST_CATEGORIES = 1000  # the most frequent ones are kept; the others are one group with the unseen ones
 MOST_COLUMNS = 10_000
 LONGEST = 2**31 - 1  # characters of a cell: the most that Python's reader takes everywhere
@@ -39,13 +40,26 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$")
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d*$")
 POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?$")  # 1.234.567,89
 CERTAIN_POINTS = re.compile(r"[+-]?\d{1,3}((\.\d{3}){2,}|(\.\d{3})+,\d+)")
-SIGNED = re.compile(r"([$€£¥]\s?[+-]?[\d.,]+|[+-]?[\d.,]+\s?[$€£¥%])$")  # an amount of money, or percent
+MONEY = "(?:[$€£¥]|USD|EUR|GBP|CHF|JPY)"
+AMOUNT = r"(?:\d{1,3}(?:[\s'\u2019.,]\d{3})+|\d+)(?:[.,]\d*)?"
+SIGNED = re.compile(rf"\(?[+-]?\s?(?:{MONEY}\s?)?[+-]?{AMOUNT}\s?(?:{MONEY}|%)?\)?$")  # -$5.50, 1 234, 12 EUR, 3 %, (5.00)
+UNIT = re.compile(rf"[+-]?{AMOUNT}\s?([^\W\d_]{{1,12}}|°[CF]?)$")  # 5 kg
 DURATIONS = re.compile(  # 1 days 02:00:00, as pandas writes it, 1 day, 2:00:00, 2:00:00, and P1DT2H of ISO 8601
     r"[+-]?(\d+ days?(,? [+-]?\d+:\d\d:\d\d(\.\d+)?)?|\d+:\d\d:\d\d(\.\d+)?"
     r"|P(?=T?\d)(\d+W)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)$"
 )
 MOST = 0.8  # share of the cells of a column from which on the others are taken for mistakes
-OTHER_DATES = re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{4}( \d{1,2}:\d{2}.*)?$")  # 03/31/2024, 31.3.2024 12:00
+MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?"
+    r"|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+OTHER_DATES = re.compile(  # 03/31/2024, 31.3.2024 12:00, 31-03-2024, 3/31/24, 31.03.24, 31-Mar-2024, Mar 31, 2024
+    r"(?:[a-z]{3,9},? )?(?:\d{1,2}([/.-])\d{1,2}\1\d{4}|\d{1,2}/\d{1,2}/\d\d|\d\d\.\d\d\.\d\d"
+    rf"|\d{{1,2}}[ -/]?{MONTH}[ -/]?(?:\d{{4}}|\d\d)|{MONTH} \d{{1,2}},? \d{{4}})(?:,? \d{{1,2}}:\d{{2}}.*)?$",
+    re.IGNORECASE,
+)
+YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:[T ](\d{1,2})(:.*?))??(?:\s?(Z|UTC|GMT))?$")
+CLOCK = re.compile(r"(?:([+-]?\d+) days?,? ?)?([+-]?)(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([ap])m)?$", re.IGNORECASE)
 INDEX = re.compile(r"__index_level_\d+__$")  # how pandas calls the index of a frame in a Parquet file
 
 
@@ -64,7 +78,7 @@ class Column:
     missing : bool, default=False
         Whether cells were missing when the schema was learned.
     timed : bool, default=False
-        Whether dates have times.
+        Whether dates have times, or texts of numbers are times (12:30).
     offset : float, default=0
         What is subtracted from numbers, so that 32 bits tell apart those that differ: moments since 1970, say.
     """
@@ -265,7 +279,8 @@ class TableSchema:
 def _kind_in_words(column: Column) -> str:
     known = [name for name in column.categories if name]
     cut = ", the most frequent (all others count as one)" if len(known) == MOST_CATEGORIES else ""
-    told = f"category of {len(known):,}{cut}: {few(known)}" if column.kind == "category" else column.kind
+    plain = "number of seconds" if column.kind == "number" and column.timed else column.kind
+    told = f"category of {len(known):,}{cut}: {few(known)}" if column.kind == "category" else plain
     return f"{told}, some missing" if column.missing else told
 
 
@@ -298,6 +313,7 @@ class Cells(NamedTuple):
 
 REFUSED = "refused: "
 TO_KEEP = "--keep uses it"
+TO_SPLIT = "write one such value, or several columns, or leave the column out by --ignore"
 TO_FIX = "fix these, leave them empty, read all as names by --category, or leave the column out by --ignore"
 
 
@@ -323,6 +339,8 @@ def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
         if said == "number":
             return Column(name, "number", (), missing, offset=_offset(distinct))
         return Column(name, "date", (), missing, bool((present % 86400 != 0).any()))
+    if said == "duration":
+        return Column(name, "number", (), missing, timed=True, offset=_offset(distinct))
     if said == "boolean":
         return Column(name, "boolean", ("false", "true", *(("",) if missing else ())), missing)
     if said == "text":
@@ -339,6 +357,8 @@ def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
 def _offset(distinct: np.ndarray) -> float:
     """A number in the middle of these, if they are so near each other that a tenth of them are equal in 32 bits; else 0."""
     middle = float(distinct[len(distinct) // 2])
+    if np.abs(distinct).max() > np.finfo(np.float32).max:
+        return 0.0
     told, moved = (len(np.unique(some.astype(np.float32))) for some in (distinct, distinct - middle))
     return middle if moved > told and 10 * told <= 9 * len(distinct) else 0.0
 
@@ -373,14 +393,15 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
         return f"{REFUSED}column {name!r} holds numbers with points for thousands ({shown!r}); write them without these points"
     if all(spelled):
         _warn_of_thousands(name, texts)
+        _warn_of_codes(name, texts)
         return Cells("number", _filled(gone, numbers))
     if sum(spelled) > MOST * len(texts):
         other = [cell for cell, number in zip(texts, numbers, strict=True) if number is None]
         return f"{REFUSED}column {name!r} holds numbers and {len(other):,} other cells ({_distinct(other)}); {TO_FIX} {name!r}"
-    if why := with_decimal_commas(name, texts):
+    if why := _with_decimal_commas(name, texts, spelled):
         return f"{REFUSED}{why}"
-    if all(SIGNED.match(cell) for cell in texts):
-        return f"{REFUSED}column {name!r} holds numbers with a sign of money or percent ({texts[0]!r}); write them without it"
+    if why := _with_signs(name, texts, spelled):
+        return f"{REFUSED}{why}"
     lowered = [cell.lower() for cell in texts]
     if all(cell in BOOLEANS for cell in lowered):
         return Cells("boolean", _filled(gone, [float(BOOLEANS[cell] == "true") for cell in lowered]))
@@ -390,9 +411,13 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
     if sum(one is not None for one in dates) > MOST * len(texts):
         other = [cell for cell, one in zip(texts, dates, strict=True) if one is None]
         return f"{REFUSED}column {name!r} holds dates and {len(other):,} other cells ({_distinct(other)}); {TO_FIX} {name!r}"
-    if all(OTHER_DATES.match(cell) for cell in texts):
-        shown = "write them as 2024-03-31, or leave the column out by --ignore"
-        return f"{REFUSED}column {name!r} holds dates whose day and month may be mistaken ({texts[0]!r}); {shown} {name!r}"
+    unclear = [cell for cell in texts if OTHER_DATES.match(cell)]
+    if len(unclear) > MOST * len(texts):
+        shown = f"write them as 2024-03-31, read them as names by --category {name!r}, or leave the column out by --ignore"
+        return f"{REFUSED}column {name!r} holds dates whose day and month may be mistaken ({unclear[0]!r}); {shown} {name!r}"
+    lasting = [_lasting(cell) for cell in texts]
+    if all(one is not None for one in lasting):
+        return Cells("duration", _filled(gone, lasting))
     if sum(spelled) >= len(texts) / 4 and len({number for number in numbers if number is not None}) > MOST_CODES:
         others = few(sorted({repr(cell) for cell, number in zip(texts, numbers, strict=True) if number is None}))
         warnings.warn(
@@ -401,6 +426,19 @@ def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
             stacklevel=2,
         )
     return Cells("text", values)
+
+
+def _with_signs(name: str, texts: Sequence[str], spelled: Sequence[bool]) -> str:
+    """Why these cells cannot be read as the numbers that they hold: they have signs, spaces or a unit; "" if they hold none."""
+    signed = [cell for cell, number in zip(texts, spelled, strict=True) if not number and SIGNED.match(cell)]
+    units = [found[1] for cell in texts if (found := UNIT.match(cell))]
+    fix = f"write them without it, or read them as names by --category {name!r}"
+    if signed and len(signed) + sum(spelled) > MOST * len(texts):
+        what = "a sign of money or percent" if re.search(f"{MONEY}|%", signed[0]) else "spaces or other marks"
+        return f"column {name!r} holds numbers with {what} ({signed[0]!r}); {fix}"
+    if len(units) == len(texts) and len(set(units)) == 1 and len(set(texts)) > MOST_CODES:
+        return f"column {name!r} holds numbers with a unit ({texts[0]!r}); {fix}"
+    return ""
 
 
 def moments_in(cells: Cells) -> tuple[str, str] | None:
@@ -419,13 +457,21 @@ def moments_in(cells: Cells) -> tuple[str, str] | None:
     return None
 
 
-def with_decimal_commas(name: str, texts: Sequence[str]) -> str:
+def _with_decimal_commas(name: str, texts: Sequence[str], spelled: Sequence[bool]) -> str:
     """Why these cells cannot be read as the numbers that they hold: a comma may be a point; "" if they hold no such numbers."""
-    numbers = [number_of(cell) for cell in texts]
-    commas = [cell for cell, number in zip(texts, numbers, strict=True) if number is None]
+    commas = [cell for cell, number in zip(texts, spelled, strict=True) if not number]
     if not commas or not all(DECIMAL_COMMA.match(cell) for cell in commas):
         return ""
     return f"column {name!r} holds numbers with decimal commas ({commas[0]!r}); write a point instead"
+
+
+def misread_numbers(name: str, cells: Cells) -> str:
+    """Why the texts of a column cannot be read as the numbers that they hold; "" if they hold none, or can be."""
+    found = _parsed(name, cells.values, gone := _gone(cells.values))
+    if isinstance(found, Cells) and found.said == "duration":
+        shown = f"write them as numbers, such as hours, or read them as names by --category {name!r}"
+        return f"column {name!r} holds times ({cells.values[~gone][0]!r}); {shown}"
+    return found.removeprefix(REFUSED) if isinstance(found, str) else ""
 
 
 def _distinct(cells: Sequence[str]) -> str:
@@ -439,6 +485,16 @@ def _warn_of_thousands(name: str, texts: np.ndarray) -> None:
         warnings.warn(
             f"column {name!r} holds whole numbers, and numbers with exactly three decimals such as {decimals[0]!r}: they are read as "
             "decimals; if the point separates thousands, write them without it",
+            stacklevel=2,
+        )
+
+
+def _warn_of_codes(name: str, texts: np.ndarray) -> None:
+    """Numbers that begin with a 0 may be names, such as zip codes; 01 to 31 are more often parts of a date."""
+    if padded := next((cell for cell in texts if re.match(r"0\d\d+$", cell)), None):
+        warnings.warn(
+            f"column {name!r} holds numbers that begin with 0 such as {padded!r}: they are read as numbers; if they are names, such as "
+            f"zip codes, read them by --category {name!r}, or as a column of categories",
             stacklevel=2,
         )
 
@@ -460,13 +516,26 @@ def number_of(cell: str) -> float | None:
 
 
 def _seconds(cell: str) -> float | None:
-    """An ISO date as seconds since 1970; a plain number is none."""
-    if len(cell) < 8 or not cell[:4].isdigit() or "-" not in cell:
+    """A date that begins with the year as seconds since 1970; a plain number is none. A zone does not move the time of day."""
+    if len(cell) < 8 or not cell[:4].isdigit():
         return None
+    if found := YEAR_FIRST.match(cell):  # 2024/3/1 9:05 UTC
+        year, _, month, day, hour, rest, _ = found.groups()
+        cell = f"{year}-{month:0>2}-{day:0>2}" + (f" {hour:0>2}{rest}" if hour else "")
     try:
-        return _since_1970(datetime.fromisoformat(cell))
+        return _since_1970(datetime.fromisoformat(cell)) if "-" in cell else None
     except ValueError:
         return None
+
+
+def _lasting(cell: str) -> float | None:
+    """A time of day, or a duration as pandas writes it, in seconds; a plain number is none."""
+    found = CLOCK.match(cell)
+    if not found:
+        return None
+    days, sign, hours, minutes, seconds, half = found.groups()
+    hour = int(hours) if half is None else int(hours) % 12 + 12 * (half.lower() == "p")
+    return int(days or 0) * 86400 + (-1 if sign == "-" else 1) * (hour * 3600 + int(minutes) * 60 + float(seconds or 0))
 
 
 def _since_1970(moment: datetime) -> float:
@@ -478,7 +547,7 @@ def _numbers(column: Column, cells: Cells) -> list[np.ndarray]:
     said, values = cells
     gone = _gone(values)
     if said in ("text", "category") and not gone.all():
-        read = number_of if column.kind == "number" else _seconds
+        read = _seconds if column.kind == "date" else _lasting if column.timed else number_of
         parsed = [read(cell) for cell in values[~gone]]
         wrong = [repr(cell) for cell, one in zip(values[~gone], parsed, strict=True) if one is None]
         if wrong:
@@ -486,7 +555,7 @@ def _numbers(column: Column, cells: Cells) -> list[np.ndarray]:
         values = _filled(gone, parsed)
     elif said in ("text", "category"):
         values = np.full(len(gone), np.nan)
-    elif not gone.all() and said != column.kind and not (said == "boolean" and column.kind == "number"):
+    elif not gone.all() and said != column.kind and not (said in ("boolean", "duration") and column.kind == "number"):
         raise ValueError(f"column {column.name!r} was a {column.kind} in training, and is now a {said}")
     found = [values - column.offset if column.offset else values]
     if column.kind == "date":
@@ -501,15 +570,15 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
     said, values = cells
     gone = _gone(values)
     if column.kind == "boolean" and said in ("text", "category"):
-        wrong = [repr(cell) for cell in values[~gone] if cell.lower() not in BOOLEANS]
+        wrong = [repr(cell) for cell in values[~gone] if cell.lower() not in LATER_BOOLEANS]
         if wrong:
             raise ValueError(f"column {column.name!r} was a boolean in training, and now holds {few(list(dict.fromkeys(wrong)))}")
-        texts = [None if cell is None else BOOLEANS[cell.lower()] for cell in values]
+        texts = [None if cell is None else LATER_BOOLEANS[cell.lower()] for cell in values]
     elif column.kind == "boolean":
         if said == "date" or not np.isin(values[~gone], (0.0, 1.0)).all():
             raise ValueError(f"column {column.name!r} was a boolean in training, and is now a {said}")
         texts = [None if empty else "true" if value else "false" for value, empty in zip(values, gone, strict=True)]
-    elif said in ("number", "boolean", "date"):
+    elif said in ("number", "boolean", "date", "duration"):
         texts = cells.as_categories().values.tolist()
         if not gone.all() and not set(texts) & set(column.categories) and _are_words(column.categories):
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and is now a {said}")
@@ -519,6 +588,13 @@ def _codes(column: Column, cells: Cells) -> np.ndarray:
         if numbers and _are_words(column.categories):
             raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and now holds numbers")
     codes = {name: code for code, name in enumerate(column.categories, start=1)}
+    present = {cell for cell in texts if cell is not None}
+    if present and len(texts) >= ENOUGH and not present & set(codes):
+        warnings.warn(
+            f"column {column.name!r} holds no category of the training ({few([repr(name) for name in column.categories])}), but "
+            f"{few([repr(cell) for cell in sorted(present)])}: if these are the same, write them alike",
+            stacklevel=2,
+        )
     return np.array([codes.get("" if cell is None else cell, 0) for cell in texts], dtype=np.int64)
 
 
@@ -528,18 +604,19 @@ def _are_words(categories: Sequence[str]) -> bool:
 
 
 def _features(table: Any, without: Sequence[str]) -> dict[str, Cells]:
-    """The columns that are features; durations are numbers of seconds."""
-    cells = {name: column for name, column in read_columns(table).items() if name not in without}
-    return {name: Cells("number", column.values) if column.said == "duration" else column for name, column in cells.items()}
+    """The columns that are features."""
+    return {name: column for name, column in read_columns(table).items() if name not in without}
 
 
-def read_columns(table: Any) -> dict[str, Cells]:
-    """Read the columns of a table, each as its type says.
+def read_columns(table: Any, ignored: Sequence[str] = ()) -> dict[str, Cells]:
+    """Read the columns of a table, each as its type says; those that are ignored may hold anything, and are empty.
 
     Parameters
     ----------
     table : frame, ndarray, mapping, str or Path
         pandas, polars, NumPy (n, p), names to columns, or a CSV, TSV or Parquet file.
+    ignored : sequence of str, default=()
+        Columns that are not read.
 
     Returns
     -------
@@ -566,7 +643,7 @@ def read_columns(table: Any) -> dict[str, Cells]:
         name = given or f"Unnamed: {at}"  # as pandas calls it: its own CSV has the index in such a column
         if name in found:
             raise ValueError(f"column {name!r} is there twice; give every column a name of its own")
-        found[name] = _cells(name, column)
+        found[name] = _cells(name, np.full(len(column), None) if name in ignored else column)
     sizes = {name: len(cells.values) for name, cells in found.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"columns differ in length: {few([f'{name} ({size:,})' for name, size in sizes.items()])}")
@@ -579,7 +656,11 @@ def _cells(name: str, column: Any) -> Cells:
     if isinstance(column, Cells):
         return column
     kind = str(getattr(column, "dtype", "")).lower()
+    if getattr(getattr(column, "dtype", None), "time_zone", None):  # polars would give UTC; pandas and Parquet give the time of day there
+        column = column.dt.replace_time_zone(None)
     values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column, dtype=None if hasattr(column, "dtype") else object)
+    if values.ndim != 1:
+        raise TypeError(f"column {name!r} holds several values in a cell (its shape is {values.shape}); {TO_SPLIT} {name!r}")
     if kind.startswith(("category", "categorical", "enum")):
         return Cells("category", _texts(name, values))
     if values.dtype.kind == "b":
@@ -603,6 +684,7 @@ def _cells(name: str, column: Any) -> Cells:
 
 def _object_cells(name: str, values: np.ndarray) -> Cells:
     """Cells of Python's own types: numbers with None, booleans, dates, durations, or texts."""
+    values = np.array([*map(_of_plain_type, values.tolist()), None], dtype=object)[:-1]
     lasting = [isinstance(cell, timedelta) for cell in values.tolist()]
     if any(lasting) and all(is_one or _is_missing(cell) for is_one, cell in zip(lasting, values.tolist(), strict=True)):
         return Cells("duration", np.array([np.nan if _is_missing(cell) else cell.total_seconds() for cell in values.tolist()]))
@@ -621,6 +703,14 @@ def _object_cells(name: str, values: np.ndarray) -> Cells:
     return Cells("text", _texts(name, values))
 
 
+def _of_plain_type(cell: Any) -> Any:
+    """A time of day as a duration, and what pandas makes of bins (intervals) and calendars (periods) as a text and a date."""
+    if isinstance(cell, time):
+        return timedelta(hours=cell.hour, minutes=cell.minute, seconds=cell.second, microseconds=cell.microsecond)
+    kind = type(cell).__name__
+    return str(cell) if kind == "Interval" else cell.to_timestamp() if kind == "Period" else cell
+
+
 def _as_real(cell: Any) -> Any:
     """Decimals as floats, and durations as seconds."""
     return float(cell) if isinstance(cell, Decimal) else cell.total_seconds() if isinstance(cell, timedelta) else cell
@@ -635,10 +725,11 @@ def _is_missing(cell: Any) -> bool:
 
 def _texts(name: str, values: np.ndarray) -> np.ndarray:
     found = np.empty(len(values), dtype=object)
-    for at, cell in enumerate(values.tolist()):
-        if not _is_missing(cell) and not isinstance(cell, str | Real | date):
+    for at, cell in enumerate(map(_of_plain_type, values.tolist())):
+        if not _is_missing(cell) and not isinstance(cell, str | Real | date | timedelta):
             raise TypeError(
-                f"column {name!r}, row {at}: every argument must be a string, a number, a boolean or a date, not {type(cell).__name__}"
+                f"column {name!r}, row {at}: every argument must be a string, a number, a boolean or a date, not {type(cell).__name__}; "
+                f"{TO_SPLIT} {name!r}"
             )
         found[at] = None if _is_missing(cell) else _text(cell)
     return found
@@ -655,6 +746,9 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
             parquet = import_module("pyarrow.parquet")
         except ImportError:
             raise ImportError(f"{path}: Parquet needs pyarrow; pip install 'nearkin[table]', or save the table as CSV") from None
+        names = parquet.read_schema(path).names
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise ValueError(f"{path}: column {twice[0]!r} is there twice; give every column a name of its own")
         read = parquet.read_table(path)
         named = [(at, name) for at, name in enumerate(read.column_names) if not INDEX.match(name)]
         return [(name, np.array([*read.column(at).to_pylist(), None], dtype=object)[:-1]) for at, name in named]

@@ -16,6 +16,8 @@ SET_SEPARATOR = "|"  # separates the classes of one image in a table
 def class_numbers(values: Sequence[Any] | np.ndarray, classes: Sequence[str] | None = None) -> tuple[Tensor, tuple[str, ...]]:
     """(n,) int64 and the names in the order of their numbers: sorted, and whole numbers by value, so that 10 comes after 9.
 
+    A name that begins with 0, such as 007, is kept, and all are sorted as texts.
+
     With `classes` the values are positions in it already.
     """
     array = np.asarray(values)
@@ -64,4 +66,4 @@ def _numbered(array: np.ndarray, classes: Sequence[str]) -> tuple[Tensor, tuple[
 
 
 def _is_whole(text: str) -> bool:
-    return text.isdecimal() and text.isascii()
+    return text.isdecimal() and text.isascii() and (text == "0" or not text.startswith("0"))

@@ -55,13 +55,21 @@ def check_leaks(data: Dataset, report: Report | None = None) -> None:
     found = leaks(data, report)
     if not found:
         return
-    listed = [" = ".join(f"{data.sources[row]} [{data.split[row]}]" for row in same) for same in found[:LISTED]]
+    listed = [_listed(data, same) for same in found[:LISTED]]
     rest = f"\n  and {len(found) - LISTED:,} more" if len(found) > LISTED else ""
     raise LeakError(
         f"{data.name}: the same content is in two splits {len(found):,} times; remove one of each, or split by group:\n  "
         + "\n  ".join(listed)
         + rest
     )
+
+
+def _listed(data: Dataset, same: Sequence[int]) -> str:
+    """The first rows of one content, among them one of each split."""
+    firsts = {data.split[row]: row for row in reversed(same)}.values()
+    shown = sorted({*same[:LISTED], *firsts})
+    rest = f" and {len(same) - len(shown):,} more" if len(same) > len(shown) else ""
+    return " = ".join(f"{data.sources[row]} [{data.split[row]}]" for row in shown) + rest
 
 
 def leaks(data: Dataset, report: Report | None = None) -> list[list[int]]:

@@ -17,6 +17,10 @@ def model_page(folder: Path) -> Path:
     """model.json of a model folder, or an error if it is none."""
     page = folder / "model.json"
     if not page.exists():
-        make = f"`nearkin train DATA --out {quote(str(folder))}` makes one"
+        make = (
+            f"`nearkin train {quote(str(folder))}` makes one of a table"
+            if folder.is_file()
+            else f"`nearkin train DATA --out {quote(str(folder))}` makes one"
+        )
         raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; {make}")
     return page

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nearkin.compose.points import encode_labels
-from nearkin.data.columns import Cells, TableSchema, csv_reader, moments_in, number_of, read_columns, with_decimal_commas
+from nearkin.data.columns import Cells, TableSchema, csv_reader, misread_numbers, moments_in, number_of, read_columns
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.files import is_image
 from nearkin.data.labels import partly_numbered, split_name
@@ -53,7 +53,9 @@ def open_rows(
     name = Path(what).stem if isinstance(what, str | os.PathLike) else "table"
     where = str(what) if isinstance(what, str | os.PathLike) else "the table"
     try:
-        cells = read_columns(Path(what) if isinstance(what, str | os.PathLike) else what)
+        cells = read_columns(
+            Path(what) if isinstance(what, str | os.PathLike) else what, columns.ignored if known is None else known.ignored
+        )
         cells |= {name: cells[name].as_categories() for name in columns.categories if name in cells}
         found = _format(where, cells, columns, report) if known is None else known
         read = replace(found, label="", targets=()) if asked and known else found
@@ -65,12 +67,23 @@ def open_rows(
             _check_classes(found.label, answers)
             inform(report, f"the columns of {where}:\n{found.schema.described()}")
         encoded = found.schema.encode(cells, found.besides)
+        _refuse_beyond_32_bits(encoded.numbers, found.schema)
     except (ValueError, TypeError) as error:  # a cell of another type, say a list, is a TypeError to scikit-learn
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     inputs = torch.from_numpy(np.concatenate([encoded.numbers, encoded.categories], 1).astype(np.float32))
     first = 2 if isinstance(what, str | os.PathLike) and Path(what).suffix.lower() != ".parquet" else 1  # below a CSV's header
     sources = [f"{where if where != 'the table' else name} row {row + first}" for row in kept.tolist()]
     return Dataset(name, inputs, sources=sources, columns=_shown(found, cells, encoded.numbers), table=found, **answers)
+
+
+def _refuse_beyond_32_bits(numbers: np.ndarray, schema: TableSchema) -> None:
+    """A model folder computes with 32 bits, in which such numbers would be infinite."""
+    rows, columns = np.nonzero(np.abs(numbers) > np.finfo(np.float32).max)
+    if len(rows):
+        name, cell = schema.number_names[columns[0]], numbers[rows[0], columns[0]]
+        raise ValueError(
+            f"column {name!r} holds numbers beyond 3.4e38 ({cell:g}); divide them, or leave the column out by --ignore {name!r}"
+        )
 
 
 def _shown(found: TableFormat, cells: Mapping[str, Cells], numbers: np.ndarray) -> dict[str, list[Any]]:
@@ -124,7 +137,7 @@ def _is_amount(name: str, cells: Cells) -> bool:
         return False
     numbers = _as_numbers(cells)
     if numbers is None:
-        _refuse_decimal_commas(name, cells)
+        _refuse_misread_numbers(name, cells)
         return False
     present = numbers[~np.isnan(numbers)]
     return bool((present != np.floor(present)).any()) or len(np.unique(present)) > MOST_CLASSES
@@ -156,10 +169,9 @@ def _refuse_moments(what: str, name: str, cells: Cells, or_else: str = "") -> No
         raise ValueError(f"the {what} column {name!r} holds {kind} ({shown!r}); make them numbers, such as {number}{or_else}")
 
 
-def _refuse_decimal_commas(name: str, cells: Cells) -> None:
-    """Many different numbers with a comma for a point, which without it would be other numbers."""
-    present = [cell for cell in cells.values if cell is not None] if cells.said == "text" else []
-    if len(set(present)) > MOST_CLASSES and (why := with_decimal_commas(name, present)):
+def _refuse_misread_numbers(name: str, cells: Cells) -> None:
+    """Many different cells that are numbers but for a few, or for signs: each would be a class of its own."""
+    if cells.said == "text" and len(set(cells.values) - {None}) > MOST_CLASSES and (why := misread_numbers(name, cells)):
         raise ValueError(why)
 
 
@@ -209,8 +221,11 @@ def _targets(where: str, cells: Mapping[str, Cells], names: Sequence[str], kept:
     for name in names:
         numbers = _as_numbers(cells[name])
         if numbers is None:
-            _refuse_decimal_commas(name, cells[name])
-            raise ValueError(f"{where}: the target column {name!r} holds cells that are no numbers; for classes name it with --label")
+            _refuse_misread_numbers(name, cells[name])
+            wrong = few([repr(cell) for cell in dict.fromkeys(cells[name].plain()) if not isinstance(cell, str) or number_of(cell) is None])
+            raise ValueError(
+                f"{where}: the target column {name!r} holds cells that are no numbers ({wrong}); for classes name it with --label"
+            )
         columns.append(numbers[kept])
     found = np.stack(columns, 1).astype(np.float32)
     if np.isinf(found).any():

@@ -186,6 +186,10 @@ class TabularNCAClassifier(ClassifierMixin, TabularNCA):  # type: ignore[misc]
         table, weights, y = self._weighted_rows(table, weights, y)
         self.classes_ = read_targets(y, "classes").classes
         self._class_weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+        wrong = np.flatnonzero(~(np.isfinite(self._class_weights) & (self._class_weights >= 0)))
+        if len(wrong):
+            one = f"class_weight of {self.classes_.tolist()[wrong[0]]!r} ({self._class_weights[wrong[0]]:g})"
+            raise ValueError(f"{one} must be a finite number of at least 0")
         targets, classes = self._encoded_targets(y)
         assert classes is not None
         self._fit(table, targets, classes, weights * self._class_weights[classes])

@@ -130,7 +130,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
             check_whole("epochs", self.epochs),
             check_whole("patience", self.patience),
             check_positive("learning_rate", self.learning_rate),
-            float(self.weight_decay),
+            0.0 if self.weight_decay == 0 else check_positive("weight_decay", self.weight_decay),
         )
 
     def _encoder(self, numbers: int) -> TabularEncoder:
@@ -280,7 +280,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         y : array-like of shape (n_samples,)
             Their targets; classes must be known ones.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of their votes.
+            Weights of their votes, on the scale of those of the training rows; without them a row counts as the mean of these.
 
         Returns
         -------
@@ -291,7 +291,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         table = self._table(X, reset=False)
         targets, classes = self._encoded_targets(np.asarray(array(y)))
         check_consistent_length(X, targets)
-        weights = self._vote_weights(sample_weight, classes, len(targets))
+        weights = self._vote_weights(sample_weight, classes, len(targets)) / (1.0 if sample_weight is None else self._mean_weight)
         self._known = [torch.cat(both) for both in zip(self._known, self._embedded(table), strict=True)]
         self._targets = torch.cat([self._targets, torch.from_numpy(targets).to(self._targets)])
         self._weights = torch.cat([self._weights, torch.from_numpy(weights).to(self._weights)])
@@ -350,7 +350,8 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
             table = _rows_at(table, kept)
             targets = tuple(None if part is None else part[kept] for part in targets)
             weights = weights[kept]
-        return (table, weights / weights.mean(), *targets)
+        self._mean_weight = weights.mean()  # rows that are added later are weighed by it, too
+        return (table, weights / self._mean_weight, *targets)
 
     def _more_tags(self) -> dict[str, Any]:
         """Tags for scikit-learn before 1.6."""

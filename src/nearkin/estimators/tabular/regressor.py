@@ -182,7 +182,12 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
         table, weights, y = self._weighted_rows(table, weights, y)
         self._flat = y.ndim == 1
         columns = y.reshape(len(y), -1)
-        spread = columns.std(0)
+        with np.errstate(over="ignore"):
+            spread = columns.std(0)
+        if not np.isfinite(spread).all():
+            raise ValueError(
+                f"y holds numbers as large as {np.abs(columns).max():g}, whose squares overflow; divide them, or fit their logarithm"
+            )
         self._mean, self._spread = columns.mean(0), np.where(spread > 0, spread, 1.0)
         self._fit(table, self._encoded_targets(y)[0], None, weights)
         self._scores = self._held_out_scores()
