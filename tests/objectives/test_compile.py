@@ -15,6 +15,7 @@ from nearkin.compose import InBatch, SameLabel, SquaredEuclidean, any_positive, 
 from nearkin.compose.points import Points
 from nearkin.objectives import (
     NCA,
+    ArcFace,
     Contrastive,
     InfoNCE,
     InstanceDiscrimination,
@@ -24,6 +25,7 @@ from nearkin.objectives import (
     NPair,
     Objective,
     Softmax,
+    SupCon,
     Triplet,
     one_operator,
 )
@@ -313,3 +315,36 @@ def test_whole_compilers(case: Case, backend: str) -> None:
     if case.name == DRAWS and backend == "inductor":
         pytest.skip("the compiler draws other random numbers")
     compared(case.build(), backend, (32, 24, 40), rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [NCA, lambda: NCA(metric="cosine"), Contrastive, Triplet, lambda: Softmax(CLASSES, DIMENSION)])
+def test_transposed_embeddings(make: Any) -> None:
+    some = batch("classes", 12)
+    compared_once(make(), some._replace(embeddings=some.embeddings.T.contiguous().T))
+
+
+def compared_once(objective: Any, some: Batch) -> None:
+    compiled = torch.compile(objective, fullgraph=True, backend="eager")
+    live = some.embeddings.requires_grad_()
+    results = []
+    for call in (objective, compiled):
+        loss = call(live, some.labels, ids=some.ids)
+        results.append([loss.detach(), *torch.autograd.grad(loss, leaves(objective, live))])
+    torch.testing.assert_close(results[1], results[0], rtol=1.3e-6, atol=1e-5)
+
+
+def slope_of(objective: Any) -> Any:
+    some = batch("classes", 12)
+    return torch.func.grad(lambda x: some._replace(embeddings=x).loss(objective))
+
+
+@pytest.mark.parametrize("make", [NCA, SupCon, Triplet, lambda: ArcFace(CLASSES, DIMENSION)])
+def test_torch_func_grad_inside_is_refused_in_words(make: Any) -> None:
+    """torch (2.13) would leave gradients of our own out, and take the rest for the gradient."""
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="call torch.func.grad without torch.compile, or compile the loss alone"):
+        torch.compile(slope_of(make()), fullgraph=True, backend="eager")(batch("classes", 12).embeddings)
+
+
+def test_torch_func_grad_inside_is_right_where_torch_knows_the_gradient() -> None:
+    slope, x = slope_of(Softmax(CLASSES, DIMENSION)), batch("classes", 12).embeddings
+    torch.testing.assert_close(torch.compile(slope, fullgraph=True, backend="eager")(x), slope(x), rtol=1e-4, atol=1e-5)

@@ -498,3 +498,14 @@ def test_parameters_that_no_optimizer_moves_are_said_once(monkeypatch: pytest.Mo
         train(past, lambda: past.references.vectors.data.add_(0.01))
         frozen = ArcFace(3, 3).requires_grad_(False)
         train(frozen, lambda: None)
+
+
+def test_matryoshka_checks_shapes_before_it_cuts_them() -> None:
+    objective, x, y, ids = Matryoshka(SupCon(), (2, 3)), torch.randn(6, 3), torch.arange(6) % 2, torch.arange(6)
+    with pytest.raises(ValueError, match=r"embeddings has shape \(3,\); it must be \(n, d\)"):
+        objective(x[0], y)
+    with pytest.raises(TypeError, match="references must be Points"):
+        objective(x, y, ids=ids, references=x)
+    with pytest.raises(ValueError, match="go beyond the 2 columns of references.embeddings"):
+        objective(x, y, ids=ids, references=Points(x[:, :2], y, ids))
+    torch.testing.assert_close(objective(x, y, ids=ids, references=(x, y, ids)), objective(x, y, ids=ids))

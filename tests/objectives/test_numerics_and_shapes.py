@@ -1,5 +1,6 @@
 """Inputs that are rare but real: enormous numbers, odd widths, strided memory, other types, a forgotten line of the training loop."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -8,7 +9,17 @@ from torch import Tensor
 
 from bench.catalog import CLASSES, DIMENSION, MEMORY, Case, batch, cases, leaves
 from nearkin.compose import Points, value_checks
-from nearkin.objectives import NCA, Contrastive, InstanceDiscrimination, LargeMarginSoftmax, NCARegression, Softmax, Triplet
+from nearkin.objectives import (
+    NCA,
+    Contrastive,
+    DirectRegression,
+    InstanceDiscrimination,
+    LargeMarginSoftmax,
+    NCARegression,
+    NearestClassMean,
+    Softmax,
+    Triplet,
+)
 
 every = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 
@@ -132,3 +143,42 @@ def test_who_needs_no_update_hears_nothing() -> None:
     steps(NCA(), 30, update=False)
     with torch.no_grad():
         steps(InstanceDiscrimination(MEMORY, DIMENSION).eval(), 30, update=False)
+
+
+@every
+def test_autocast_around_update_costs_no_digits(case: Case) -> None:
+    objective = case.build()
+    other, some = copy.deepcopy(objective), batch(objective.supervision, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        objective.update(some.embeddings, some.labels, ids=some.ids)
+    other.update(some.embeddings, some.labels, ids=some.ids)
+    torch.testing.assert_close(objective.state_dict(), other.state_dict())
+
+
+def test_autocast_around_predict_changes_no_class() -> None:
+    x, anchors = torch.randn(200, 8) + 30, torch.randn(50, 8) + 30  # far from the origin: 16 bits of a product tell little
+    anchored, head = NearestClassMean(anchors), DirectRegression(8, 2)
+    expected = anchored.predict(x), head.predict(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close((anchored.predict(x), head.predict(x)), expected)
+
+
+@every
+def test_an_update_before_backward_changes_no_gradient(case: Case) -> None:
+    objective = case.build()
+    some = batch(objective.supervision, 12)
+    live, found = some.embeddings.requires_grad_(), []
+    for early in (False, True):
+        torch.manual_seed(3)
+        loss = some.loss(objective)
+        if early:
+            objective.update(some.embeddings, some.labels, ids=some.ids)
+        found.append(torch.autograd.grad(loss, leaves(objective, live), allow_unused=True, materialize_grads=True))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@every
+def test_tensors_without_values_give_a_loss_without_one(case: Case) -> None:
+    objective = case.build().to("meta")
+    some = batch(objective.supervision, 12, device="meta")
+    assert some.loss(objective).device.type == "meta" and some.loss(objective).shape == ()

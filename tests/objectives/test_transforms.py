@@ -1,5 +1,7 @@
 """torch.func, torch.export and double backward: each objective works, or says in words that it does not."""
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from torch import Tensor, nn
 
 from bench.catalog import Case, batch, cases
 from nearkin.compose import Euclidean, Points, routes
-from nearkin.objectives import NCA, Contrastive, NCARegression, NearestClassMean
+from nearkin.objectives import NCA, Contrastive, NCARegression, NearestClassMean, PrecisionAtK, Softmax, Triplet
 
 every = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 each = pytest.mark.parametrize("case", cases(options=False), ids=lambda case: case.name)
@@ -145,3 +147,35 @@ def test_one_side_alone_may_need_a_gradient() -> None:
     live = some.embeddings.clone().requires_grad_()
     NearestClassMean(torch.eye(4, 16))(live, some.labels).backward()
     assert live.grad is not None and live.grad.any()
+
+
+def test_parameters_of_functional_call_are_taken_and_leave_no_trace() -> None:
+    """As in meta-learning: no warning about gradients of tensors that are no leaves, and the objective can be copied afterwards."""
+    objective, some = Softmax(4, 16), batch("classes", 24)
+    expected = some.loss(objective)
+
+    def call(vectors: Tensor) -> Tensor:
+        found: Tensor = torch.func.functional_call(objective, {"references.vectors": vectors}, (some.embeddings, some.labels))
+        return found
+
+    vectors = objective.references.vectors.detach().clone().requires_grad_()
+    loss = call(vectors * 1.0)
+    (by_graph,) = torch.autograd.grad(loss, vectors)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(torch.func.grad(call)(vectors).detach(), by_graph)
+    torch.testing.assert_close(some.loss(pickle.loads(pickle.dumps(copy.deepcopy(objective)))), expected)
+
+
+@pytest.mark.parametrize("make", [lambda: PrecisionAtK(3), NCA, Triplet])
+def test_counts_after_torch_func_can_be_read_and_copied(make: Any) -> None:
+    objective, some = make(), batch("classes", 24)
+    expected = some.loss(objective), repr(objective.last)
+    torch.func.grad(lambda x: some._replace(embeddings=x).loss(objective))(some.embeddings)
+    assert repr(objective.last) == expected[1]
+    torch.testing.assert_close(some.loss(pickle.loads(pickle.dumps(copy.deepcopy(objective)))), expected[0])
+
+
+def test_forward_mode_is_refused_in_words() -> None:
+    some = batch("classes", 24)
+    with pytest.raises(RuntimeError, match=r"no derivatives in forward mode, so torch.func.jvp, .* use torch.func.grad or vjp"):
+        torch.func.jvp(lambda x: some._replace(embeddings=x).loss(Triplet()), (some.embeddings,), (some.embeddings,))

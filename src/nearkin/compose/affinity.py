@@ -464,7 +464,7 @@ class _Cosine(torch.autograd.Function):
 
 def _across(pull: Tensor, rows: Tensor, length: Tensor, share: float) -> Tensor:
     """What a gradient has across `rows`, over their length; `share` is one over the square of the length that they have now."""
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():  # a compiler keeps no room, and takes no transposed one
         return torch.addcmul(pull, rows, (pull * rows).sum(-1, keepdim=True), value=-share) / length
     room = pull * rows  # one of the size of the rows is enough
     along = room.sum(-1, keepdim=True)

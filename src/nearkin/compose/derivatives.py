@@ -11,12 +11,27 @@ def apply(function: type[torch.autograd.Function], *given: Any) -> Any:
 
     torch binds the arguments to the signature at every call, which takes as long as several small operators. Only torch.func and
     torch.compile need that; otherwise the arguments go straight to the class below. Where nothing is to be differentiated torch.compile
-    (2.13) would give `forward` a context that it does not take, and shift its arguments by one.
+    (2.13) would give `forward` a context that it does not take, and shift its arguments by one; and within torch.func.grad it would
+    silently leave `backward` out.
     """
-    if torch.compiler.is_dynamo_compiling() and not _differentiated(given):
-        return function.forward(*given)
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_dynamo_compiling():
+        if torch._C._are_functorch_transforms_active():
+            raise RuntimeError(
+                "torch.compile would take gradients of an objective for zeros inside of torch.func.grad; call torch.func.grad without "
+                "torch.compile, or compile the loss alone and call its backward()"
+            )
+        if not _differentiated(given):
+            return function.forward(*given)
+    if torch.compiler.is_compiling():
         return function.apply(*given)  # type: ignore[no-untyped-call]
+    if torch._C._are_functorch_transforms_active():
+        try:
+            return function.apply(*given)  # type: ignore[no-untyped-call]
+        except NotImplementedError as error:
+            raise RuntimeError(
+                "objectives have no derivatives in forward mode, so torch.func.jvp, jacfwd and hessian do not work on them; use "
+                "torch.func.grad or vjp, and for a product with second derivatives torch.func.grad of a product with the gradient"
+            ) from error
     return super(torch.autograd.Function, function).apply(*given)  # type: ignore[misc]
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.affinity import Affine, Affinity, Euclidean, MinusDistance, Normalized, SquaredEuclidean, cosine
+from nearkin.compose.autocast import exact
 from nearkin.compose.criterion import BestK, Criterion, OneVersusRest, any_positive
 from nearkin.compose.points import Points
 from nearkin.compose.references import Anchors, Proxies
@@ -113,7 +114,8 @@ class NearestClassMean(NeighborhoodObjective):
         embeddings = inputs.check_embeddings(embeddings)
         inputs.check_dimension(embeddings, self.known_dimension())
         anchors = self.references(Points(embeddings))
-        return self.affinity(embeddings, anchors.embeddings).argmax(1)
+        with exact(embeddings):
+            return self.affinity(embeddings, anchors.embeddings).argmax(1)
 
 
 def _distance(metric: str | Callable[[Tensor, Tensor], Tensor], scale: float) -> Affinity:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from nearkin.compose.autocast import exact
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Supervision
@@ -73,7 +74,8 @@ class DirectRegression(Objective):
         """
         embeddings = inputs.check_embeddings(embeddings)
         inputs.check_dimension(embeddings, self.known_dimension())
-        return self._predicted(embeddings)
+        with exact(embeddings):
+            return self._predicted(embeddings)
 
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:

@@ -165,11 +165,16 @@ def check_ids(ids: Any, like: Tensor, name: str = "ids") -> Tensor | None:
     return whole
 
 
-def check_references(references: Any, batch: Points, supervision: Supervision) -> Points:
-    """Return the references= of a call, checked and converted as the batch was."""
+def as_points(references: Any) -> Points:
+    """Return the references= of a call as Points."""
     if not isinstance(references, tuple) or not 1 <= len(references) <= 3:
         raise TypeError(f"references must be Points(embeddings, labels, ids), not {type(references).__name__}")
-    passed = Points(*references)
+    return Points(*references)
+
+
+def check_references(references: Any, batch: Points, supervision: Supervision) -> Points:
+    """Return the references= of a call, checked and converted as the batch was."""
+    passed = as_points(references)
     embeddings = check_embeddings(passed.embeddings, "references.embeddings").to(batch.embeddings.dtype)
     if embeddings.device != batch.embeddings.device:
         raise ValueError(f"references are on {embeddings.device} and embeddings on {batch.embeddings.device}; move them to the same device")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.affinity import cosine, unit
+from nearkin.compose.autocast import exact
 from nearkin.compose.criterion import own_column
 from nearkin.compose.margins import MarginSoftmax
 from nearkin.compose.outcome import Outcome
@@ -325,7 +326,8 @@ class AdaCos(NeighborhoodObjective):
             raise ValueError("AdaCos has its own class vectors and takes no references=; leave it out")
         assert batch.labels is not None
         cosines = self.affinity(batch.embeddings, self.references(batch).embeddings)
-        return own_column(cosines * self.scale.to(cosines.dtype), batch.labels)
+        scale = self.scale.to(cosines.dtype, copy=True)  # an update before backward must not change what this step has seen
+        return own_column(cosines * scale, batch.labels)
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
@@ -344,7 +346,8 @@ class AdaCos(NeighborhoodObjective):
             return
         batch = self._checked(embeddings, labels, None)
         assert batch.labels is not None
-        cosines = self.affinity(batch.embeddings, self.references(batch).embeddings)
+        with exact(batch.embeddings):
+            cosines = self.affinity(batch.embeddings, self.references(batch).embeddings)
         own = batch.labels[:, None]
         others = (cosines * self.scale).scatter(1, own, -torch.inf).logsumexp(1)  # (n,) log of each query's sum
         log_b = others.logsumexp(0) - math.log(len(others))

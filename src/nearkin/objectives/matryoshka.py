@@ -97,9 +97,12 @@ class Matryoshka(WeightedSum):
     ) -> Tensor:
         inputs.refuse_unknown(misplaced, unknown)
         self._check_width(embeddings)
+        known = None if references is None else inputs.as_points(references)
+        if known is not None:
+            self._check_width(known.embeddings, "references.embeddings")
         values = []
         for m in self.dimensions:
-            others = None if references is None else references._replace(embeddings=references.embeddings[:, :m])
+            others = None if known is None else known._replace(embeddings=known.embeddings[:, :m])
             term = self.terms[str(m)](embeddings[:, :m], labels, ids=ids, references=others, reduction=reduction)
             values.append(self.weights[str(m)] * term)
         return torch.stack(values).sum(0)
@@ -115,10 +118,11 @@ class Matryoshka(WeightedSum):
         for m, term in zip(self.dimensions, self.named_objectives().values(), strict=True):
             term.update(embeddings[:, :m], labels, ids=ids)
 
-    def _check_width(self, embeddings: Tensor) -> None:
-        if embeddings.ndim == 2 and embeddings.shape[1] < max(self.dimensions):
+    def _check_width(self, embeddings: Tensor, name: str = "embeddings") -> None:
+        inputs.check_shape(embeddings, name)
+        if embeddings.shape[1] < max(self.dimensions):
             raise ValueError(
-                f"dimensions ({self.dimensions}) go beyond the {embeddings.shape[1]} columns of the embeddings; "
+                f"dimensions ({self.dimensions}) go beyond the {embeddings.shape[1]} columns of {name}; "
                 "leave out the larger ones, or widen the network's output"
             )
 

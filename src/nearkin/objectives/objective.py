@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from nearkin.compose.autocast import exact, lowered
 from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.references import References
@@ -120,8 +121,11 @@ def _sums(parameters: list[nn.Parameter]) -> Tensor:
     return torch.stack([one.sum() for one in parameters])
 
 
-def _without_graph(x: Tensor) -> Tensor:
-    """The tensor detached, if it has a graph; most have none."""
+def _kept(x: Tensor) -> Tensor:
+    """The tensor as it can be kept: without a graph, which most have not, and not wrapped by torch.func, which forbids to copy it."""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        while torch._C._functorch.is_functorch_wrapped_tensor(x):
+            x = torch._C._functorch.get_unwrapped(x)
     return x.detach() if x.requires_grad else x
 
 
@@ -334,6 +338,7 @@ class Objective(nn.Module, ABC):
 
         The arithmetic is float32, or float64 for float64 embeddings, also under autocast. Half-precision embeddings are
         converted first, or read as they are by the kernels for many pairs; their gradient comes back in half precision.
+        Call `backward` outside of the autocast block, as torch advises: inside, products of gradients are of 16 bits.
 
         Parameters
         ----------
@@ -382,9 +387,8 @@ class Objective(nn.Module, ABC):
             return loss
         inputs.check_reduction(reduction)
         inputs.check_not_mapped(embeddings)
-        kind = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"
-        if torch.is_autocast_enabled(kind):
-            with torch.autocast(kind, enabled=False):
+        if lowered(embeddings):
+            with exact(embeddings):
                 return self._loss(embeddings, labels, ids, references, reduction)
         return self._loss(embeddings, labels, ids, references, reduction)
 
@@ -411,7 +415,7 @@ class Objective(nn.Module, ABC):
         if references is not None:
             references = inputs.check_references(references, batch, self.supervision)
         outcome = self.outcome(batch, references)
-        counts = _without_graph(outcome.weight), _without_graph(outcome.active), outcome.clamped
+        counts = _kept(outcome.weight), _kept(outcome.active), None if outcome.clamped is None else _kept(outcome.clamped)
         self.__dict__["_counts"] = counts  # past nn.Module, whose setter torch.compile guards by a dozen conditions
         return reduce(outcome, reduction)
 
@@ -439,6 +443,8 @@ class Objective(nn.Module, ABC):
         assert self._steps is not None
         calls, before, sums = self._steps
         mine = [one for one in self.parameters() if one.requires_grad]
+        if torch._C._are_functorch_transforms_active() or not all(one.is_leaf for one in mine):
+            return  # of torch.func.functional_call: they keep no gradient, and no optimizer has them
         versions, cleared = sum(one._version for one in mine), all(one.grad is None for one in mine)
         if not mine or (calls > 0 and (cleared or versions != before)):
             self._steps = None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.affinity import unit
+from nearkin.compose.autocast import exact
 from nearkin.compose.points import Points, numbered, tensor_of
 from nearkin.compose.references.abstract import References
 from nearkin.compose.validation import check_choice, check_whole
@@ -86,7 +87,8 @@ class MemoryBank(References):
         fresh = unit(batch.embeddings).to(self.vectors.dtype)
         # A sample drawn twice moves by the mean of its copies, so that it does not matter which of them writes last.
         copies = (slots[:, None] == slots).to(fresh.dtype)  # (n, n)
-        fresh = copies @ fresh / copies.sum(1, keepdim=True)
+        with exact(fresh):
+            fresh = copies @ fresh / copies.sum(1, keepdim=True)
         self.vectors[slots] = unit((1 - self.momentum) * self.vectors[slots] + self.momentum * fresh)
 
     def extra_repr(self) -> str:
