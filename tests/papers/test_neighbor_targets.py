@@ -20,6 +20,8 @@ from papers import neighbor_training
 from papers.neighbor_targets import RECIPE, TARGETS, page_of, purity
 from papers.neighbor_training import STRONG, WEAK, Target, Training, epochs, neighbor_shares, target_loss
 
+OTHERS = ("slot-soft", "mixed", "soft-queue", "clean-soft", "later-both", "wide-before")
+
 
 def looped(student, own, teacher, bank, mine, target):
     """The mean cross entropy, one image and one slot at a time."""
@@ -109,7 +111,7 @@ def test_every_view_that_passes_through_a_network_counts():
     assert Target("", bank_of="epochs", every=3).steps(4000 * batch, 10) == 3000
 
 
-@pytest.mark.parametrize("name", ["slot", "slot-soft", "mixed", "soft-queue", "clean-soft", "later-both", "wide-before", "wide-views"])
+@pytest.mark.parametrize("name", ["slot", "wide-views", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)])
 def test_a_short_training_moves_student_teacher_and_bank(monkeypatch, name):
     monkeypatch.setattr(neighbor_training, "BATCH", 8)
     images = torch.randint(0, 256, (16, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
