@@ -125,13 +125,22 @@ class Exported(nn.Module):
     ids=lambda case: case.name,
 )
 def test_torch_export_gives_a_program_with_the_same_value(case: Case) -> None:
+    """And with the same gradient, or one that is refused in words."""
     objective = case.build()
     some = batch(objective.supervision, 24)
-    program = torch.export.export(Exported(objective), (some.embeddings, some.labels, some.ids)).module()
+    live = some.embeddings.detach().requires_grad_()
+    program = torch.export.export(Exported(objective), (live, some.labels, some.ids)).module()
     torch.manual_seed(3)
-    found = program(some.embeddings, some.labels, some.ids)
+    found = program(live, some.labels, some.ids)
     torch.manual_seed(3)
-    torch.testing.assert_close(found, some.loss(objective))
+    expected = objective(live, some.labels, ids=some.ids)
+    torch.testing.assert_close(found, expected)
+    (slope,), refused = torch.autograd.grad(expected, live), ""
+    try:
+        torch.testing.assert_close(torch.autograd.grad(found, live)[0], slope)
+    except RuntimeError as error:
+        refused = str(error)
+    assert not refused or "an exported objective has values and no gradients" in refused
 
 
 def test_one_side_alone_may_need_a_gradient() -> None:

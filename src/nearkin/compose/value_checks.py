@@ -111,6 +111,15 @@ def define_operator(schema: str, function: Callable[..., Any], shapes: Callable[
     torch.library.register_fake(f"nearkin::{name}", shapes, lib=_operators)
 
 
+def refuse_gradients(name: str, words: str) -> None:
+    """Let an operator have no derivatives: a gradient through it is an error in these words."""
+
+    def refused(*_: Any) -> None:
+        raise RuntimeError(words)
+
+    torch.library.register_autograd(f"nearkin::{name}", refused, lib=_operators)
+
+
 define_operator("inspect(Tensor numbers, str lines) -> Tensor", _inspect_numbers, _inspect_nothing)
 
 
