@@ -2,7 +2,7 @@
 
 Before each call of a compiled function torch checks whether everything that it has traced is still what it was. For an objective these are
 some three hundred functions, classes and constants of nearkin and functions of torch, which no program replaces while it runs, and the
-checks take a fifth of the time of a small batch. torch leaves them out for the standard library, and here they are left out for nearkin.
+checks take a sixth of the time of a small batch. torch leaves them out for the standard library, and here they are left out for nearkin.
 Guards on settings, arguments, tensors and the caller's own code stay.
 """
 
