@@ -12,7 +12,7 @@ from papers.claim import line
 from papers.huang2019_trials import ELSEWHERE, WAYS, figures_of
 from papers.lu2019_summary import readme_summary
 from papers.table_methods import MAIN, OURS
-from papers.table_page import CHOSEN_ON, paired_tests, ranks, read_records, shared_by_tuned, untouched
+from papers.table_page import CHOSEN_ON, paired_tests, ranks, read_records, seeds_in_words, shared_by_tuned, untouched
 from papers.tables import TABLES, verdicts
 from papers.verdict import Verdict
 
@@ -84,7 +84,7 @@ def _tuned_tables(records: Sequence[Mapping[str, Any]]) -> str:
     apart = "" if p < 0.05 else f"; not told apart from {short}, p = {p:.2f}"
     fresh = {name: mean(some) for name, some in ranks(untouched(shared), ranked).items() if some}
     on_others = f", on the others {fresh[ranked[0]]:.2f} and {short} {fresh[nearest]:.2f}" if fresh else ""
-    each = f"Tuned, {ranked[0].partition('(')[2].rstrip(')')} each, {len(shared)} sets, one to three seeds"
+    each = f"Tuned, {ranked[0].partition('(')[2].rstrip(')')} each, {len(shared)} sets, {seeds_in_words(shared, ranked)} seeds"
     return f" {each}: {of[ranked[0]]:.2f} ({said}){on_others}{apart}."
 
 

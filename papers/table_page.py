@@ -34,6 +34,14 @@ def errors(record: Mapping[str, Any], methods: Sequence[str]) -> dict[str, float
     return {m: (mean if numbers else 100 - mean) for m, (mean, _, _) in means(record, "rmse" if numbers else "accuracy", methods).items()}
 
 
+def seeds_in_words(records: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> str:
+    """How many seeds the figures of the sets are means of, from the fewest to the most."""
+    figures = ("rmse" if record["task"] == "numbers" else "accuracy" for record in records)
+    shared = [means(record, figure, methods)[methods[0]][2] for record, figure in zip(records, figures, strict=True)]
+    fewest, most = (("no", "one", "two", "three", "four", "five")[seeds] for seeds in (min(shared), max(shared)))
+    return f"{fewest} to {most}" if fewest != most else fewest
+
+
 def ranks(records: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, list[float]]:
     """Each method's rank on every set that all of them finished; ties share the mean of their ranks.
 
@@ -95,7 +103,8 @@ def page(folder: Path) -> str:
         *_more(records, main),
     ]
     if tuned_in(records):
-        lines += ["", "## Tuned settings", "", _TUNED, "", *_tuned(records)]
+        ranked, shared = shared_by_tuned(records)
+        lines += ["", "## Tuned settings", "", _TUNED.format(seeds=seeds_in_words(shared, ranked)), "", *_tuned(records)]
     ablations = [f"{OURS}, {name}" for name in ABLATIONS if f"{OURS}, {name}" in names]
     if ablations:
         lines += ["", "## Ablations", "", "Each row changes one setting of the default.", "", *_tests(records, ablations, "variant")]
@@ -122,7 +131,7 @@ python -m papers tables --data-root data
 ```"""
 
 
-_TUNED = """Means over the seeds that the ranked methods share: one or two, as the table says; the others have seed 0 alone. Sets were taken
+_TUNED = """Means over the seeds that the ranked methods share: {seeds}, as the table says; the others have fewer. Sets were taken
 by the time that a fit takes, the fastest first, until the time was over. The methods that finished nine tenths of the sets of TabularNCA
 are ranked over the sets that all of them have; the others are listed, and ranked with all over fewer sets below. The fits ran on machines
 of three kinds, so their seconds are not compared."""

@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Iterator
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: as `make test`, and what the contests set
+
 import pytest
 from hypothesis import HealthCheck, settings
 

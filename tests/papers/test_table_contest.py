@@ -16,7 +16,7 @@ from papers import table_contest
 from papers.__main__ import main
 from papers.table_fits import Job, run_one, settings_of
 from papers.table_methods import METHODS, drawn
-from papers.table_page import critical_difference, draw_ranks, means, page, paired_tests, ranks, shared_by_tuned
+from papers.table_page import critical_difference, draw_ranks, means, page, paired_tests, ranks, seeds_in_words, shared_by_tuned
 from papers.table_sets import SETS, _checked, package_file
 
 
@@ -43,6 +43,15 @@ def test_a_contest_runs_and_continues_where_it_stopped(tmp_path: Path, capsys: p
     assert "| mean rank |" in (tmp_path / "p.md").read_text()
     (tmp_path / "wine.json").write_text(json.dumps({**first, "sha256": "0"}))
     assert main([*words, "--seeds", "3"]) == 2 and "wine was read from another file before" in capsys.readouterr().err
+
+
+def test_the_seeds_are_those_that_all_methods_have() -> None:
+    def record(task: str, **seeds: int) -> dict[str, Any]:
+        figure = "rmse" if task == "numbers" else "accuracy"
+        return {"task": task, "runs": [{"method": name, "seed": s, figure: 1.0} for name, some in seeds.items() for s in range(some)]}
+
+    records = [record("classes", a=5, b=3), record("numbers", a=1, b=2)]
+    assert seeds_in_words(records, ("a", "b")) == "one to three" and seeds_in_words(records[:1], ("a",)) == "five"
 
 
 def test_the_figures_are_of_the_test_rows() -> None:
