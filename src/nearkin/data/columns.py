@@ -1,6 +1,6 @@
 """Columns of a feature table: recognize them once, then check and encode every later table by the same schema.
 
-A table is a pandas or polars frame, a NumPy array, a mapping from names to columns, or the path of a text file (CSV
+A table is a pandas or polars frame, a table of pyarrow, a NumPy array, a mapping from names to columns, or the path of a text file (CSV
 and its relatives) or Parquet file. pandas and polars are never imported here.
 """
 
@@ -610,7 +610,7 @@ def read_columns(table: Any, ignored: Sequence[str] = (), report: Report | None 
     Parameters
     ----------
     table : frame, ndarray, mapping, str or Path
-        pandas, polars, NumPy (n, p), names to columns, or a text file (CSV and its relatives) or Parquet file.
+        pandas, polars, pyarrow, NumPy (n, p), names to columns, or a text file (CSV and its relatives) or Parquet file.
     ignored : sequence of str, default=()
         Columns that are not read.
     report : callable, optional
@@ -631,6 +631,8 @@ def read_columns(table: Any, ignored: Sequence[str] = (), report: Report | None 
         if table.ndim != 2:
             raise ValueError(f"a table has shape (n, p), and the array has {table.shape}; give one row per sample")
         pairs = [(f"x{at}", table[:, at]) for at in range(table.shape[1])]
+    elif hasattr(table, "column_names") and hasattr(table, "to_pylist"):  # of pyarrow, whose columns are no names
+        pairs = _arrow_columns(table)
     elif isinstance(table, Mapping):
         pairs = [(str(name), column) for name, column in table.items()]
     else:  # a frame: pandas and polars both iterate over names
@@ -656,6 +658,8 @@ def _cells(name: str, column: Any) -> Cells:
     kind = str(getattr(column, "dtype", "")).lower()
     if getattr(getattr(column, "dtype", None), "time_zone", None):  # polars would give UTC; pandas and Parquet give the time of day there
         column = column.dt.replace_time_zone(None)
+    if kind in ("int128", "uint128"):  # of polars, which NumPy has none of
+        column = np.array([*column.to_list(), None], dtype=object)[:-1]
     values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column, dtype=None if hasattr(column, "dtype") else object)
     if values.ndim != 1:
         raise TypeError(f"column {name!r} holds several values in a cell (its shape is {values.shape}); {TO_SPLIT} {name!r}")
