@@ -55,24 +55,31 @@ def dialect_of(path: Path) -> Dialect:
         lines, complete = _sample(file)
     if lines and (declared := SEPARATOR.match(lines[0])):
         return usual._replace(delimiter="\t" if declared[1] == "\\t" else declared[1], declared=True)
-    widths = {mark: _widths(lines, mark, complete) for mark in MARKS if mark != GAPS}
+    return _chosen(path, usual, lines, complete)
+
+
+def _chosen(path: Path, usual: Dialect, lines: Sequence[str], complete: bool) -> Dialect:
+    """The usual delimiter if it gives every line as many cells as the header, or else the only one that does."""
+    widths = {mark: _widths(lines, mark, complete) for mark in MARKS}
+    gaps = widths.pop(GAPS)
     alike = [mark for mark, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
     others = [mark for mark in alike if mark != usual.delimiter]
+    most = max(map(_header_width, widths.values()))
+    one = _has_one_column(lines, usual.delimiter, widths[usual.delimiter])
     if usual.delimiter in alike:
         return usual._replace(also="".join(others[:1]))
-    if others == [","] and set(widths["\t"]) == {1}:  # a .tsv of one column
-        return usual
-    if len(others) > 1:
+    if len(others) > 1 and not one:
         shown = " and ".join(f"{MARKS[mark]} ({widths[mark][0]} columns)" for mark in others)
         raise ValueError(f"{path}: {shown} separate its columns alike; write the right one as its first line, such as sep={others[0]}")
-    if others in ([], ["\t"]) and _in_gaps(lines, _widths(lines, GAPS, complete), more_than=max(map(_header_width, widths.values()))):
+    if (others in ([], ["\t"]) or one) and usual.delimiter == "," and _in_gaps(lines, gaps, more_than=most):
         return usual._replace(delimiter=GAPS)
+    if one or most == 1:
+        _refuse_words(path, gaps)
+        return usual
     if others:
         return usual._replace(delimiter=others[0])
-    if max(map(_header_width, widths.values())) == 1:
-        _refuse_words(path, _widths(lines, GAPS, complete))
     if _header_width(widths[usual.delimiter]) == 1:  # so that the error names the line that differs
-        return usual._replace(delimiter=max(widths, key=lambda mark: (widths[mark][0], mark == usual.delimiter)))
+        return usual._replace(delimiter=max(widths, key=lambda mark: widths[mark][0]))
     return usual
 
 
@@ -189,7 +196,7 @@ def _damaged(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} is damaged ({error}); pack it again by gzip, or unpack it")
 
 
-def _bytes(path: Path, packed: bool) -> io.BufferedIOBase:
+def _bytes(path: Path, packed: bool) -> gzip.GzipFile | io.BufferedReader:
     return gzip.open(path, "rb") if packed else path.open("rb")
 
 
@@ -241,6 +248,12 @@ def _widths(lines: Sequence[str], delimiter: str, complete: bool) -> list[int]:
     return [len(cells) for cells in whole if not (width > 1 and len(cells) == 1 and not cells[0].strip())]
 
 
+def _has_one_column(lines: Sequence[str], delimiter: str, widths: Sequence[int]) -> bool:
+    """Whether every line has one cell, and no other delimiter is in the header."""
+    header = next((cells for _, cells in _parsed(lines, delimiter) if cells), [""]) if set(widths) == {1} else [";"]
+    return not any(mark in header[0].strip() for mark in ";\t|")
+
+
 def _header_width(widths: Sequence[int]) -> int:
     return widths[0] if widths else 0
 
@@ -250,8 +263,8 @@ def _in_gaps(lines: Sequence[str], widths: Sequence[int], more_than: int) -> boo
     if not widths or len(set(widths)) > 1 or widths[0] <= max(more_than, 1):
         return False
     rows = islice((cells for _, cells in _parsed(lines, GAPS) if cells), 1, None)
-    cells = [cell for row in rows for cell in row]
-    return 2 * sum(number_of(with_point(cell)) is not None or is_missing_text(cell) for cell in cells) > len(cells) > 0
+    present = [cell for row in rows for cell in row if not is_missing_text(cell)]
+    return 2 * sum(number_of(with_point(cell)) is not None for cell in present) > len(present)
 
 
 def _refuse_words(path: Path, widths: Sequence[int]) -> None:
