@@ -20,7 +20,7 @@ import numpy as np
 
 from nearkin.data.delimited import dialect_of, records, with_points
 from nearkin.data.progress import Report, few
-from nearkin.data.spelled_numbers import is_missing_text, number_of
+from nearkin.data.spelled_numbers import MISSING, number_of
 
 Kind = Literal["number", "category", "boolean", "date"]
 BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
@@ -722,7 +722,7 @@ def _is_missing(cell: Any) -> bool:
     """Also what differs from itself (NaN, NaT), and pandas' NA, which is neither equal nor different."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
-    return is_missing_text(cell) if isinstance(cell, str) else isinstance(cell, Real) and cell != cell  # noqa: PLR0124
+    return cell.strip().lower() in MISSING if isinstance(cell, str) else isinstance(cell, Real) and cell != cell  # noqa: PLR0124
 
 
 def _texts(name: str, values: np.ndarray) -> np.ndarray:
