@@ -10,6 +10,7 @@ from PIL import Image
 
 from nearkin.cli import main
 from nearkin.cli import unlearned as module
+from nearkin.cli.clean import carried, csv_of
 from nearkin.data import open as open_data
 from nearkin.data.corrections import corrected
 from nearkin.index.collection import open_index
@@ -272,3 +273,12 @@ def test_a_table_with_missing_cells_is_judged_by_all_of_its_columns(tmp_path: Pa
     assert main(["clean", str(tmp_path / "t.csv"), "--label", "kind", "--out", str(tmp_path / "out"), "--device", "cpu"]) == 0
     named = [row["path"] for row in rows_of(tmp_path / "out" / "problems.csv") if row["kind"] == "label"]
     assert [name.endswith("t.csv row 50") for name in named] == [True]  # a cook, whose code lies between those of the others
+
+
+def test_edits_that_a_spreadsheet_saved_with_semicolons_are_kept(tmp_path: Path) -> None:
+    rows = [{"path": f"{name}.png", "label": "", "suggested": "Käse", "accept": ""} for name in "ab"]
+    (tmp_path / "picks.json").write_text(json.dumps({"picks": rows}))
+    edited = csv_of(rows).replace("a.png,,", "a.png,früh,").replace(",", ";")
+    (tmp_path / "picks.csv").write_bytes(edited.encode("cp1252"))
+    text, kept = carried(tmp_path, "picks", csv_of(rows), ("path",))
+    assert kept == 1 and text.splitlines()[1:] == ["a.png,früh,Käse,", "b.png,,Käse,"]

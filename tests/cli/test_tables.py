@@ -1,5 +1,6 @@
 """Tables from the command line: train, predict, embed, index, search, evaluate and serve rows, and what is refused by name."""
 
+import gzip
 import json
 import warnings
 from pathlib import Path
@@ -13,7 +14,7 @@ from starlette.testclient import TestClient
 import nearkin
 from nearkin import cli
 from nearkin.cli import _warnings_in_words
-from nearkin.cli.search import rounded
+from nearkin.cli.search import rounded, text_of
 from nearkin.data import columns
 from nearkin.data.columns import read_columns
 from nearkin.data.sources.rows import open_rows
@@ -319,6 +320,56 @@ def test_a_table_refuses_what_is_for_other_data(tmp_path: Path, capsys: pytest.C
 def test_ten_rows_many_categories_and_a_lonely_class_are_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{at},c{at % 7},{'z' if at == 0 else 'xy'[at % 2]}" for at in range(10)]
     assert "accuracy" in run(capsys, "train", write(tmp_path / "t.csv", lines, "a,c,label"), "--out", tmp_path / "m", *TRAIN[2:])
+
+
+GERMAN = "nr;größe;preis;stadt;klasse"
+
+
+def sales(n: int = 80) -> tuple[bytes, bytes]:
+    """One table as a German Excel writes it, and with commas and points in UTF-8."""
+    rng = np.random.default_rng(0)
+    german, plain = [GERMAN], [GERMAN.replace(";", ",")]
+    for at in range(n):
+        size, price, town = f"{rng.normal():.2f}", f"{1000 + 500 * rng.random():.2f}", ("Köln", "Bonn; Süd", "Ulm, West")[at % 3]
+        kind = "klein" if size.startswith("-") else "groß"
+        german.append(f'{at + 1};{size.replace(".", ",")};1.{price[1:].replace(".", ",")};"{town}";{kind}')
+        plain.append(f'{at + 1},{size},{price},"{town}",{kind}')
+    return "\r\n".join(german).encode("cp1252"), "\n".join(plain).encode()
+
+
+def test_a_model_of_a_german_excel_file_reads_a_plain_one_and_the_other_way_round(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    german, plain, tabs, packed = (tmp_path / name for name in ("de.csv", "us.csv", "de.txt", "us.csv.gz"))
+    for path, content in zip((german, plain), sales(), strict=True):
+        path.write_bytes(content)
+    text = german.read_bytes().decode("cp1252").replace(";", "\t").replace("Bonn\t", "Bonn;")
+    tabs.write_bytes(text.encode("utf-16"))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    learning = ("--label", "klasse", *TRAIN[2:])
+    said = run(capsys, "train", german, *learning, "--out", tmp_path / "m")
+    assert "de.csv is read with semicolons between its columns" in said and "Windows-1252, since it is not UTF-8" in said
+    assert "größe  number" in said and "preis  number" in said and "stadt  category of 3: Bonn; Süd, Köln, Ulm, West" in said
+    assert run(capsys, "train", plain, *learning, "--out", tmp_path / "m2").count("is read with") == 0
+    about = [json.loads((tmp_path / name / "model.json").read_text())["table"] for name in ("m", "m2")]
+    assert about[0] == about[1], "the same schema"
+    for model in ("m", "m2"):
+        found = []
+        for query in (german, plain, tabs, packed):
+            run(capsys, "predict", tmp_path / model, query, "--out", tmp_path / "p.csv")
+            found.append([line.split(",", 1)[1] for line in (tmp_path / "p.csv").read_text().splitlines()])
+        assert len(found[0]) == 81 and found.count(found[0]) == 4
+    run(capsys, "index", tmp_path / "m", plain, "--device", "cpu")
+    assert '"distance"' in (answer := run(capsys, "search", tmp_path / "m", tabs, "-k", "1", "--json")) or '"affinity"' in answer
+    assert "votes for" in run(capsys, "explain", tmp_path / "m", tabs)
+
+
+def test_a_txt_file_is_a_table_to_a_model_of_rows_and_a_text_to_a_model_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a\tlabel\n1\tx\n")
+    assert text_of(str(tmp_path / "t.txt"))[1] == "a\tlabel\n1\tx\n"
+    (tmp_path / "t.data").write_text("a\tlabel\n1\tx\n")
+    with pytest.raises(ValueError, match="is a table, and queries are sentences"):
+        text_of(str(tmp_path / "t.data"))
 
 
 def test_tune_keeps_the_settings_that_validate_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,8 @@ def test_a_misspelled_name_proposes_a_known_one():
 def test_a_file_with_an_unknown_suffix(tmp_path):
     save(tmp_path / "one.png")
     with pytest.raises(
-        ValueError, match=r"what: .*one.png ends with '.png'; give a folder, a file ending with .csv, .tsv, .parquet, .npz, .npy"
+        ValueError,
+        match=r"what: .*one.png ends with '.png'; give a folder, a file ending with .csv, .tsv, .txt, .data, .dat, .parq",
     ):
         open_data(tmp_path / "one.png")
 

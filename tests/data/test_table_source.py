@@ -118,8 +118,6 @@ def test_a_table_without_paths_holds_rows(table):
         ("c0,c1\n1,2\n", "has no column 'label' or 'target' to learn from"),
         ("0.5,0.0,0.0\n1,2,3\n", "has no header: its first row holds numbers; add a first row with the names of the columns"),
         ("0.5,0.0,cat\n1,2,dog\n", "has no header"),
-        ("a;b;label\n0,5;x;cat\n", "its columns are separated by ';'; save it with commas"),
-        ("path;label\nimg/a.png;cat\n", "its columns are separated by ';'"),
         ("# written by a scale\na,b,label\n1,2,u\n", "begins with a comment .# written by a scale.; remove the lines before"),
         ("a b label\n1,2,u\n", r"line 2 has 3 cells, and the header .a b label. has 1; fix that line, or the header"),
     ],
@@ -138,9 +136,15 @@ def test_an_empty_label_is_an_unknown_class(table):
 
 
 def test_a_table_in_another_encoding(tmp_path):
-    (tmp_path / "latin.csv").write_bytes("path,label\na.png,été\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"latin.csv cannot be read as a table in UTF-8 .*; save it again as CSV, UTF-8"):
-        open_data(tmp_path / "latin.csv")
+    save_tree(tmp_path, "a.png", "b.png")
+    (tmp_path / "latin.csv").write_bytes("path;label;target\na.png;été;0,5\nb.png;hiver;1.250,75\n".encode("latin-1"))
+    lines = []
+    data = open_data(tmp_path / "latin.csv", report=lines.append)
+    assert data.classes == ("hiver", "été") and data.targets.tolist() == [[0.5], [1250.75]]
+    assert any("semicolons between its columns" in line and "Windows-1252, since it is not UTF-8" in line for line in lines)
+    (tmp_path / "neither.csv").write_bytes(b"path,label\na.png,\x81\n")
+    with pytest.raises(ValueError, match=r"neither.csv is neither UTF-8 nor Windows-1252 \(byte 0x81 near byte 17\); save it again"):
+        open_data(tmp_path / "neither.csv")
 
 
 def test_parquet_without_its_extra_says_what_to_install(tmp_path, monkeypatch):

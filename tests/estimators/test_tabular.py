@@ -99,6 +99,29 @@ def test_held_out_rows_have_every_class_and_no_lonely_row() -> None:
     assert len(split_rows(None, 10, 0.15, 0)[1]) == 0  # two rows tell nothing
 
 
+def test_a_table_of_pyarrow_is_a_frame() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    table, y = rows(80)
+    given = arrow.table({name: arrow.array(cells, from_pandas=True) for name, cells in table.items()})
+    model = TabularNCAClassifier(**FAST).fit(given, arrow.array(y))
+    frame = pytest.importorskip("pandas").DataFrame(table)
+    assert model.schema_ == TabularNCAClassifier(**FAST).fit(frame, y).schema_ and list(model.feature_names_in_) == list(table)
+    np.testing.assert_array_equal(model.predict_proba(given), model.predict_proba(frame))
+    assert model.add_rows(given.slice(0, 3), arrow.array(y[:3])).n_rows_ == 83
+
+
+def test_whole_numbers_of_128_bits_are_read() -> None:
+    polars = pytest.importorskip("polars")
+    table, y = rows(80)
+    count = (np.arange(80) * 7 % 13).tolist()
+    wide = polars.Series([None, *count[1:]], dtype=polars.Int128)
+    model = TabularNCAClassifier(**FAST).fit(polars.DataFrame({"size": table["size"], "count": wide}), y)
+    usual = TabularNCAClassifier(**FAST).fit(polars.DataFrame({"size": table["size"], "count": wide.cast(polars.Int64)}), y)
+    assert model.schema_ == usual.schema_ and model.schema_.described() == "size   number\ncount  number, some missing"
+    classes = polars.Series([at % 2 for at in count], dtype=polars.Int128)
+    assert TabularNCAClassifier(**FAST).fit(polars.DataFrame(table), classes).classes_.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("form", ["pandas", "polars"])
 def test_frames_with_categories_and_missing_cells_are_learned(form: str) -> None:
     frame = pytest.importorskip(form).DataFrame

@@ -19,8 +19,8 @@ from nearkin.cli.datasets import choice_of, new_points
 from nearkin.cli.progress import note
 from nearkin.cli.search import image_files_of, rounded, text_of
 from nearkin.cli.terminal import Terminal
+from nearkin.data.delimited import TABLE_SUFFIXES, is_table
 from nearkin.data.images import DamagedImageError
-from nearkin.data.sources.table import TABLE_SUFFIXES
 from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
 from nearkin.data.texts import Texts
 from nearkin.index.collection import Collection, open_index
@@ -84,7 +84,7 @@ def _predictions(model: Model, query: str, k: int, predict: Predict) -> Iterator
 
 def _of_texts(query: str, column: str, k: int, predict: Predict) -> Iterator[dict[str, Any]]:
     """A sentence, a .txt file, or a table with the same column of texts as the training data."""
-    if not query.lower().endswith(TABLE_SUFFIXES):
+    if not is_table(query) or query.lower().endswith(".txt"):
         name, text = text_of(query)
         yield from predict([name], [text], k)
         return

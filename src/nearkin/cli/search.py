@@ -17,12 +17,12 @@ from nearkin.cli.datasets import new_points
 from nearkin.cli.printed import visible
 from nearkin.cli.progress import note
 from nearkin.cli.terminal import Terminal
+from nearkin.data.delimited import TABLE_SUFFIXES, is_table
 from nearkin.data.files import listing
 from nearkin.data.images import DamagedImageError
 from nearkin.data.progress import few
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import report_unread
-from nearkin.data.sources.table import TABLE_SUFFIXES
 from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
@@ -126,10 +126,10 @@ def text_of(query: str) -> tuple[str, str]:
     """A name and a text: the query itself, or the content of a .txt file."""
     if not query.strip():
         raise ValueError("a query is an empty text; pass a sentence, or a .txt file")
-    if query.lower().endswith(TABLE_SUFFIXES) and Path(query).is_file():
-        raise ValueError(f"{query} is a table, and queries are sentences or .txt files; `nearkin predict` takes tables")
     if query.lower().endswith(".txt") and Path(query).is_file():
         return query, Path(query).read_text(encoding="utf-8-sig")
+    if is_table(query) and Path(query).is_file():
+        raise ValueError(f"{query} is a table, and queries are sentences or .txt files; `nearkin predict` takes tables")
     return query, query
 
 

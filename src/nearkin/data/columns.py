@@ -1,14 +1,13 @@
 """Columns of a feature table: recognize them once, then check and encode every later table by the same schema.
 
-A table is a pandas or polars frame, a NumPy array, a mapping from names to columns, or the path of a CSV or Parquet file. pandas and
-polars are never imported here.
+A table is a pandas or polars frame, a table of pyarrow, a NumPy array, a mapping from names to columns, or the path of a text file (CSV
+and its relatives) or Parquet file. pandas and polars are never imported here.
 """
 
-import csv
 import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -19,15 +18,15 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from nearkin.data.progress import few
+from nearkin.data.delimited import dialect_of, records, with_points
+from nearkin.data.progress import Report, few
+from nearkin.data.spelled_numbers import MISSING, number_of
 
 Kind = Literal["number", "category", "boolean", "date"]
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>", "#n/a", "#na")  # cells of text that hold nothing, in lower case
 BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
 LATER_BOOLEANS = {**BOOLEANS, "1": "true", "0": "false"}  # in a table of its own such a column holds numbers
 MOST_CATEGORIES = 1000  # the most frequent ones are kept; the others are one group with the unseen ones
 MOST_COLUMNS = 10_000
-LONGEST = 2**31 - 1  # characters of a cell: the most that Python's reader takes everywhere
 MOST_CODES = 10  # different numbers among other cells that are taken for codes
 ENOUGH = 20  # rows from which on a column with a value of its own in every row is taken for an id
 WORDS = 4  # texts of so many words on average are prose
@@ -36,7 +35,6 @@ ID_NAME = re.compile(
     r"|(row|record|serial|customer|account|order|invoice|employee|passenger)[_\s.-]?(no|nr|num|number)$",
     re.IGNORECASE,
 )
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$")
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d*$")
 POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})*(,\d+)?$")  # 1.234.567,89
 CERTAIN_POINTS = re.compile(r"[+-]?\d{1,3}((\.\d{3}){2,}|(\.\d{3})+,\d+)")
@@ -60,6 +58,7 @@ OTHER_DATES = re.compile(  # 03/31/2024, 31.3.2024 12:00, 31-03-2024, 3/31/24, 3
 )
 YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:[T ](\d{1,2})(:.*?))??(?:\s?(Z|UTC|GMT))?$")
 CLOCK = re.compile(r"(?:([+-]?\d+) days?,? ?)?([+-]?)(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([ap])m)?$", re.IGNORECASE)
+UNNAMED = re.compile(r"Unnamed: \d+$")  # a column without a name, such as one behind a separator at the end of each line
 INDEX = re.compile(r"__index_level_\d+__$")  # how pandas calls the index of a frame in a Parquet file
 
 
@@ -219,7 +218,7 @@ class TableSchema:
             If columns are missing, extra, reordered or of another kind; the message names them.
         """
         cells = _features(table, without)
-        self._check_names(tuple(cells))
+        self._check_names(tuple(name for name in cells if name in self.names or not _is_blank(name, cells[name])))
         numbers, codes, wrong = list[np.ndarray](), list[np.ndarray](), list[str]()
         for column in self.columns:
             try:
@@ -238,11 +237,12 @@ class TableSchema:
         )
 
     def _check_names(self, names: tuple[str, ...]) -> None:
-        missing, extra = [name for name in self.names if name not in names], [name for name in names if name not in self.names]
+        known = tuple(name for name in self.names if name in names or not (UNNAMED.match(name) and self.left_out.get(name) == EMPTY))
+        missing, extra = [name for name in known if name not in names], [name for name in names if name not in known]
         said = [f"columns are missing: {few(missing)}"] if missing else []
         said += [f"columns are not in the schema: {few(extra)}"] if extra else []
-        if not said and names != self.names:
-            moved = [f"{name} (now {names.index(name) + 1}, was {at + 1})" for at, name in enumerate(self.names) if names[at] != name]
+        if not said and names != known:
+            moved = [f"{name} (now {names.index(name) + 1}, was {at + 1})" for at, name in enumerate(known) if names[at] != name]
             said = [f"columns are in another order: {few(moved)}"]
         if said:
             raise ValueError(f"{'; '.join(said)}. Give the columns of the training table, in its order: {few(list(self.names))}")
@@ -311,6 +311,7 @@ class Cells(NamedTuple):
         return Cells("category", np.array([*texts, None], dtype=object)[:-1])
 
 
+EMPTY = "every cell is missing"
 REFUSED = "refused: "
 TO_KEEP = "--keep uses it"
 TO_SPLIT = "write one such value, or several columns, or leave the column out by --ignore"
@@ -323,7 +324,7 @@ def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
     gone = _gone(values)
     missing = bool(gone.any())
     if gone.all():
-        return "every cell is missing"
+        return EMPTY
     if said == "text":
         parsed = _parsed(name, values, gone)
         if isinstance(parsed, str):
@@ -352,6 +353,11 @@ def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
             return f"a text of its own in almost every row, like an id ({TO_KEEP})"
     kept = np.sort(distinct[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]])
     return Column(name, "category", (*kept.tolist(), *(("",) if missing else ())), missing)
+
+
+def _is_blank(name: str, cells: Cells) -> bool:
+    """Whether a column has neither a name nor cells; a table may have it or not."""
+    return bool(UNNAMED.match(name)) and bool(_gone(cells.values).all())
 
 
 def _offset(distinct: np.ndarray) -> float:
@@ -505,16 +511,6 @@ def _filled(gone: np.ndarray, present: Sequence[float | None]) -> np.ndarray:
     return filled
 
 
-def number_of(cell: str) -> float | None:
-    """The finite number that a text spells, also with commas for thousands; None if it spells none."""
-    text = cell.replace(",", "") if THOUSANDS.match(cell) else cell
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if np.isfinite(number) and "_" not in text else None
-
-
 def _seconds(cell: str) -> float | None:
     """A date that begins with the year as seconds since 1970; a plain number is none. A zone does not move the time of day."""
     if len(cell) < 8 or not cell[:4].isdigit():
@@ -608,15 +604,17 @@ def _features(table: Any, without: Sequence[str]) -> dict[str, Cells]:
     return {name: column for name, column in read_columns(table).items() if name not in without}
 
 
-def read_columns(table: Any, ignored: Sequence[str] = ()) -> dict[str, Cells]:
+def read_columns(table: Any, ignored: Sequence[str] = (), report: Report | None = None) -> dict[str, Cells]:
     """Read the columns of a table, each as its type says; those that are ignored may hold anything, and are empty.
 
     Parameters
     ----------
     table : frame, ndarray, mapping, str or Path
-        pandas, polars, NumPy (n, p), names to columns, or a CSV, TSV or Parquet file.
+        pandas, polars, pyarrow, NumPy (n, p), names to columns, or a text file (CSV and its relatives) or Parquet file.
     ignored : sequence of str, default=()
         Columns that are not read.
+    report : callable, optional
+        Called with a line on how a file is read, if it is not UTF-8 with commas.
 
     Returns
     -------
@@ -628,11 +626,13 @@ def read_columns(table: Any, ignored: Sequence[str] = ()) -> dict[str, Cells]:
         If names are duplicate, columns differ in length, or there are no rows.
     """
     if isinstance(table, str | Path):
-        pairs = _file_columns(Path(table))
+        pairs = _file_columns(Path(table), ignored, report)
     elif isinstance(table, np.ndarray):
         if table.ndim != 2:
             raise ValueError(f"a table has shape (n, p), and the array has {table.shape}; give one row per sample")
         pairs = [(f"x{at}", table[:, at]) for at in range(table.shape[1])]
+    elif hasattr(table, "column_names") and hasattr(table, "to_pylist"):  # of pyarrow, whose columns are no names
+        pairs = _arrow_columns(table)
     elif isinstance(table, Mapping):
         pairs = [(str(name), column) for name, column in table.items()]
     else:  # a frame: pandas and polars both iterate over names
@@ -658,6 +658,8 @@ def _cells(name: str, column: Any) -> Cells:
     kind = str(getattr(column, "dtype", "")).lower()
     if getattr(getattr(column, "dtype", None), "time_zone", None):  # polars would give UTC; pandas and Parquet give the time of day there
         column = column.dt.replace_time_zone(None)
+    if kind in ("int128", "uint128"):  # of polars, which NumPy has none of
+        column = np.array([*column.to_list(), None], dtype=object)[:-1]
     values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column, dtype=None if hasattr(column, "dtype") else object)
     if values.ndim != 1:
         raise TypeError(f"column {name!r} holds several values in a cell (its shape is {values.shape}); {TO_SPLIT} {name!r}")
@@ -720,7 +722,7 @@ def _is_missing(cell: Any) -> bool:
     """Also what differs from itself (NaN, NaT), and pandas' NA, which is neither equal nor different."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
-    return bool(cell.strip().lower() in MISSING) if isinstance(cell, str) else isinstance(cell, Real) and cell != cell  # noqa: PLR0124
+    return cell.strip().lower() in MISSING if isinstance(cell, str) else isinstance(cell, Real) and cell != cell  # noqa: PLR0124
 
 
 def _texts(name: str, values: np.ndarray) -> np.ndarray:
@@ -740,7 +742,7 @@ def _text(cell: Any) -> str:
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
 
 
-def _file_columns(path: Path) -> list[tuple[str, Any]]:
+def _file_columns(path: Path, ignored: Sequence[str], report: Report | None) -> list[tuple[str, Any]]:
     if path.suffix.lower() == ".parquet":
         try:
             parquet = import_module("pyarrow.parquet")
@@ -749,48 +751,39 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
         names = parquet.read_schema(path).names
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
             raise ValueError(f"{path}: column {twice[0]!r} is there twice; give every column a name of its own")
-        read = parquet.read_table(path)
-        named = [(at, name) for at, name in enumerate(read.column_names) if not INDEX.match(name)]
-        return [(name, np.array([*read.column(at).to_pylist(), None], dtype=object)[:-1]) for at, name in named]
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
-            reader = csv_reader(path, lines)
-            header = [cell.strip() for cell in next(reader, [])]
-            check_header(path, header)
-            if len(header) > 2 * MOST_COLUMNS:  # before the rows are read; a few more may be the label and what is ignored
-                raise ValueError(_too_wide(len(header)))
-            rows = list[list[str]]()
-            for row in reader:
-                if row and len(row) != len(header):
-                    raise ValueError(
-                        f"{path}: line {reader.line_num} has {len(row)} cells, and the header ({few(header, 5)}) has {len(header)}; "
-                        f"fix that line{', or the header' if len(header) == 1 else ''}"
-                    )
-                if row:
-                    rows.append(row)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read as a table in UTF-8 ({error}); save it again as CSV, UTF-8") from None
+        return _arrow_columns(parquet.read_table(path))
+    dialect = dialect_of(path)
+    lines = records(path, dialect)
+    header = [cell.strip() for cell in next(lines, (0, list[str]()))[1]]
+    check_header(path, header)
+    if len(header) > 2 * MOST_COLUMNS:  # before the rows are read; a few more may be the label and what is ignored
+        raise ValueError(_too_wide(len(header)))
+    rows = list[list[str]]()
+    for number, row in lines:
+        if len(row) != len(header):
+            raise ValueError(
+                f"{path}: line {number} has {len(row)} cells, and the header ({few(header, 5)}) has {len(header)}; "
+                f"fix that line{', or the header' if len(header) == 1 else ''}"
+            )
+        rows.append(row)
     if header and sum(number_of(cell) is not None for cell in header) > len(header) / 2:
         raise ValueError(f"{path} has no header: its first row holds numbers; add a first row with the names of the columns")
     if not rows:
         raise ValueError(f"{path} has no rows below its header; give at least one")
-    return [(name, np.array([*(row[at] for row in rows), None], dtype=object)[:-1]) for at, name in enumerate(header)]
+    read = with_points(path, dialect, header, rows, ignored, report)
+    return [(name, np.array([*cells, None], dtype=object)[:-1]) for name, cells in zip(header, read, strict=True)]
+
+
+def _arrow_columns(table: Any) -> list[tuple[str, Any]]:
+    named = [(at, name) for at, name in enumerate(table.column_names) if not INDEX.match(name)]
+    return [(name, np.array([*table.column(at).to_pylist(), None], dtype=object)[:-1]) for at, name in named]
 
 
 def _too_wide(count: int) -> str:
     return f"the table has {count:,} columns, and at most {MOST_COLUMNS:,} are supported; select some, or reduce them"
 
 
-def csv_reader(path: Path, lines: Iterable[str]) -> Any:
-    """Python's reader of a table with commas, or of a .tsv with tabs, for cells of any length: a long text is no error."""
-    csv.field_size_limit(LONGEST)
-    return csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-
-
 def check_header(path: Path, header: list[str]) -> None:
-    """Refuse a table with another separator, and notes before the header."""
-    other = next((mark for mark in ";\t|" if mark in header[0]), None) if len(header) == 1 else None
-    if other is not None:
-        raise ValueError(f"{path}: its columns are separated by {other!r}; save it with commas, or as .tsv with tabs")
+    """Refuse notes before the header."""
     if header and header[0].startswith("#"):
         raise ValueError(f"{path} begins with a comment ({header[0][:60]}); remove the lines before the header")

@@ -1,6 +1,5 @@
 """Corrected labels: a CSV with the columns path and label, whose labels replace those of the data."""
 
-import csv
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import torch
 
 from nearkin.data.cells import restored
 from nearkin.data.dataset import Dataset
+from nearkin.data.delimited import dialect_of, named_rows, tell
 from nearkin.data.images import Files
 from nearkin.data.progress import Report, few, inform
 
@@ -41,7 +41,7 @@ def corrected(data: Dataset, table: str, report: Report | None = None) -> Datase
     if not table:
         return data
     path = Path(table)
-    found = _read(path)
+    found = _read(path, report)
     places = _rows(data, path, [row.source for row in found])
     labels = _labels(path, found, places)
     gone = sorted({place for row, place in zip(found, places, strict=True) if row.left_out})
@@ -64,8 +64,10 @@ def is_corrections(table: Any) -> bool:
     """Whether this is a CSV file with the columns path and label, and without a column id."""
     if not isinstance(table, str | os.PathLike) or not os.fspath(table).lower().endswith(".csv") or not Path(table).is_file():
         return False
-    with Path(table).open(newline="", encoding="utf-8-sig", errors="replace") as lines:
-        names = next(csv.reader(lines), [])
+    try:
+        names, _ = named_rows(Path(table))
+    except ValueError:  # which the reader of labels raises again
+        return False
     return {"path", "label"} <= set(names) and "id" not in names
 
 
@@ -111,14 +113,13 @@ def source_names(data: Dataset) -> list[str]:
     return [os.path.abspath(path) for path in data.sources] if isinstance(data.inputs, Files) else list(data.sources)
 
 
-def _read(path: Path) -> list[_Row]:
-    """Every row."""
-    with path.open(newline="", encoding="utf-8-sig") as lines:
-        reader = csv.DictReader(lines)
-        missing = {"path", "label"} - set(reader.fieldnames or ())
-        if missing:
-            raise ValueError(f"{path} has no column {few(sorted(missing))}; corrections need path and label")
-        found = [_row(path, reader.line_num, row) for row in reader]
+def _read(path: Path, report: Report | None) -> list[_Row]:
+    """Every row; a spreadsheet may have saved the table in another way than it was written."""
+    header, rows = named_rows(path)
+    tell(path, dialect_of(path), (), report)
+    if missing := {"path", "label"} - set(header):
+        raise ValueError(f"{path} has no column {few(sorted(missing))}; corrections need path and label")
+    found = [_row(path, number, row) for number, row in rows]
     if not found:
         raise ValueError(f"{path} has no rows below its header; leave it out if nothing is to be corrected")
     return found
@@ -132,7 +133,7 @@ def _row(path: Path, line: int, cells: dict[str, str]) -> _Row:
     label = texts["suggested"] if accepted and not left_out else texts["label"]
     if not label and accepted and not left_out:
         raise ValueError(f"{path}: row {line} is accepted and has no suggested label; write its label instead, or empty the column accept")
-    return _Row(line, restored(cells["path"] or ""), label, accepted, left_out)
+    return _Row(line, restored(cells.get("path") or ""), label, accepted, left_out)
 
 
 def _rows(data: Dataset, path: Path, sources: Sequence[str]) -> list[int]:

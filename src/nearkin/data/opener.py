@@ -8,6 +8,7 @@ from typing import get_args
 
 from nearkin.compose.validation import check_choice
 from nearkin.data.dataset import WHOLE, Dataset, Supervision
+from nearkin.data.delimited import PLAIN_SUFFIXES, is_table
 from nearkin.data.images import OnError
 from nearkin.data.pixels import Framing, Interpolation
 from nearkin.data.progress import Report, inform, warn
@@ -19,7 +20,7 @@ from nearkin.data.sources.named import known_name, nearest_name, open_named
 from nearkin.data.sources.options import ReadOptions
 from nearkin.data.sources.rows import lists_files, open_rows
 from nearkin.data.sources.sharded import open_sharded
-from nearkin.data.sources.table import TABLE_SUFFIXES, Columns, open_table
+from nearkin.data.sources.table import Columns, open_table
 from nearkin.data.sources.texts import holds_texts, open_text_folder, open_text_table
 from nearkin.data.sources.vector_tables import VectorColumns, holds_vectors
 from nearkin.data.sources.vectors import read_vectors
@@ -63,7 +64,8 @@ def open(
         - the name of a known set (`nearkin.data.SETS`), looked for under `data_root`; to open a folder with such a name write ./mnist
         - a folder of images, of recordings (.wav, read as pictures of their spectrograms) or of texts (.txt), with a folder for each
           class or without classes, and with or without train/, val/ and test/ above them
-        - a table (.csv, .tsv, .parquet) with the path of one image, or a text, in each row, or a .parquet file with a column of vectors
+        - a table (.csv, .tsv, .parquet, also .txt and .data, or packed as .csv.gz) with the path of one image, or a text, in each row,
+          or a .parquet file with a column of vectors
         - a table without such a column, or a pandas or polars frame, whose rows are the points: numbers, categories, booleans, dates
         - an array file (.npz, .npy), or arrays in memory: x, a pair (x, y), or a mapping with x and any of labels, targets, sets, split,
           groups and classes
@@ -183,18 +185,21 @@ def _opened(
         return open_text_folder(path, options) if holds_texts(path) else open_folder(path, options)
     if not path.exists():
         raise FileNotFoundError(_unknown(text))
-    if columns.texts and path.suffix.lower() in TABLE_SUFFIXES:
+    if columns.texts and is_table(path.name):
         return open_text_table(path, columns, options)
     if holds_vectors(path, columns.path):
         return read_vectors(path, columns=_vector_columns(columns), on_error=options.on_error, report=options.report)
-    if path.suffix.lower() in TABLE_SUFFIXES:
+    if is_table(path.name):
         if rows is not None or not lists_files(path, columns.path):
             return open_rows(path, columns, options.report, rows, **answers)
         return open_table(path, columns, options)
     if path.suffix.lower() in ARRAY_SUFFIXES:
         return open_array_file(path, options)
-    known = ", ".join((*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
-    raise ValueError(f"what: {path} ends with {path.suffix or 'nothing'!r}; give a folder, a file ending with {known}, or a known name")
+    known = ", ".join((*PLAIN_SUFFIXES, ".parquet", *ARRAY_SUFFIXES))
+    fix = f"give a folder, a file ending with {known}, or a known name"
+    if path.suffix.lower() in (".zip", ".gz", ".bz2", ".xz", ".zst"):
+        fix = f"unpack it, or pack one file as .csv.gz; {fix}"
+    raise ValueError(f"what: {path} ends with {path.suffix or 'nothing'!r}; {fix}")
 
 
 def _vector_columns(columns: Columns) -> VectorColumns:

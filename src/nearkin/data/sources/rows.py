@@ -1,6 +1,5 @@
 """Tables whose rows are the points: columns of numbers, categories, booleans and dates, with a class or numbers to learn from."""
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,12 +11,14 @@ import numpy as np
 import torch
 
 from nearkin.compose.points import encode_labels
-from nearkin.data.columns import Cells, TableSchema, csv_reader, misread_numbers, moments_in, number_of, read_columns
+from nearkin.data.columns import Cells, TableSchema, misread_numbers, moments_in, read_columns
 from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.delimited import dialect_of, records
 from nearkin.data.files import is_image
 from nearkin.data.labels import partly_numbered, split_name
 from nearkin.data.progress import Report, few, inform, warn
 from nearkin.data.sources.table import Columns
+from nearkin.data.spelled_numbers import number_of
 from nearkin.data.table_format import TableFormat
 
 MOST_CLASSES = 20  # different whole numbers up to which a label column of numbers holds classes
@@ -32,13 +33,9 @@ def lists_files(path: Path, path_column: str) -> bool:
             return path_column in import_module("pyarrow.parquet").read_schema(path).names
         except ImportError:
             return True  # the reader of image tables names what to install
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv_reader(path, lines)
-            header: list[str] = next(reader, [])
-            first: list[str] = next(reader, [])
-    except (UnicodeDecodeError, csv.Error):
-        return False
+    lines = records(path, dialect_of(path))
+    header, first = (next(lines, (0, list[str]()))[1] for _ in range(2))
+    lines.close()
     return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
 
 
@@ -54,7 +51,7 @@ def open_rows(
     where = str(what) if isinstance(what, str | os.PathLike) else "the table"
     try:
         cells = read_columns(
-            Path(what) if isinstance(what, str | os.PathLike) else what, columns.ignored if known is None else known.ignored
+            Path(what) if isinstance(what, str | os.PathLike) else what, columns.ignored if known is None else known.ignored, report
         )
         cells |= {name: cells[name].as_categories() for name in columns.categories if name in cells}
         found = _format(where, cells, columns, report) if known is None else known

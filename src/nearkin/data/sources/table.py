@@ -1,6 +1,5 @@
 """Tables: one image in each row, with the column path and any of label, target, split and group."""
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +12,14 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import encode_labels
-from nearkin.data.columns import check_header, csv_reader
+from nearkin.data.columns import check_header
 from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.delimited import dialect_of, records, with_points
 from nearkin.data.images import SKIP
 from nearkin.data.labels import SET_SEPARATOR, multi_hot, partly_numbered, split_name
 from nearkin.data.progress import Report, few, inform, warn
 from nearkin.data.sources.options import ReadOptions
-
-TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+from nearkin.data.spelled_numbers import number_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Cells:
 
 def open_table(table: Path, columns: Columns, options: ReadOptions, name: str | None = None) -> Dataset:
     """Open the images of a table. Paths are relative to the table's folder."""
-    cells = numbered_cells(table)
+    cells = numbered_cells(table, options.report)
     known = existing_columns(table, cells, columns)
     paths = [os.path.join(table.parent, str(cell)) for cell in cells.of[columns.path]]
     rows = _present(table, cells, paths, options)
@@ -74,29 +73,27 @@ def known_of(table: Path, known: Columns, some: Cells, report: Report | None) ->
     return {**known_labels, "split": _splits(table, known.split, some) if known.split else np.full(len(some.numbers), WHOLE)}
 
 
-def read_cells(table: Path) -> Mapping[str, Sequence[Any]]:
-    """The columns of a .csv, .tsv or .parquet file by name; cells of the first two are texts, and missing ones are empty."""
-    return numbered_cells(table).of
+def read_cells(table: Path, report: Report | None = None) -> Mapping[str, Sequence[Any]]:
+    """The columns of a table file by name; cells of a text file are texts, and missing ones are empty."""
+    return numbered_cells(table, report).of
 
 
-def numbered_cells(table: Path) -> Cells:
+def numbered_cells(table: Path, report: Report | None = None) -> Cells:
     """The same, with the numbers of the rows."""
     if table.suffix.lower() == ".parquet":
         return _parquet(table)
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
-            reader = csv_reader(table, lines)
-            header = [cell.strip() for cell in next(reader, [])]
-            check_header(table, header)
-            rows = [(reader.line_num, row) for row in reader if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{table} cannot be read as a table in UTF-8 ({error}); save it again as CSV, UTF-8") from None
+    dialect = dialect_of(table)
+    lines = records(table, dialect)
+    header = [cell.strip() for cell in next(lines, (0, list[str]()))[1]]
+    check_header(table, header)
+    rows = list(lines)
     if not rows:
         raise ValueError(f"{table} has no rows below its header; give one row for each image")
     for number, row in rows:
         if len(row) != len(header):
             raise ValueError(f"{table}: row {number} has {len(row)} cells, and the header has {len(header)}; fix that row")
-    return Cells({name: [row[at] for _, row in rows] for at, name in enumerate(header)}, [number for number, _ in rows])
+    columns = with_points(table, dialect, header, [row for _, row in rows], (), report)
+    return Cells(dict(zip(header, columns, strict=True)), [number for number, _ in rows])
 
 
 def _parquet(table: Path) -> Cells:
@@ -171,14 +168,19 @@ def _numbers(table: Path, names: Sequence[str], cells: Cells) -> Tensor:
                 raise ValueError(
                     f"{table}: row {number} has {name!r} = {str(cell)!r}, which is not a finite number; fix it, or remove the row"
                 )
-    return torch.tensor([[float(cell) for cell in cells.of[name]] for name in names], dtype=torch.float32).T.contiguous()
+    return torch.tensor([[_number(cell) for cell in cells.of[name]] for name in names], dtype=torch.float32).T.contiguous()
 
 
 def _is_number(cell: Any) -> bool:
     try:
-        return bool(np.isfinite(float(cell)))
+        return bool(np.isfinite(_number(cell)))
     except (TypeError, ValueError):  # a date in Parquet is neither a number nor a text
         return False
+
+
+def _number(cell: Any) -> float:
+    found = number_of(cell) if isinstance(cell, str) else None
+    return float(cell) if found is None else found
 
 
 def _splits(table: Path, name: str, cells: Cells) -> np.ndarray:

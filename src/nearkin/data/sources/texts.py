@@ -20,7 +20,7 @@ TEXT_SUFFIXES = (".txt",)
 
 def open_text_table(table: Path, columns: Columns, options: ReadOptions) -> Dataset:
     """The texts of a table. Several text columns are texts that belong together: one class a row."""
-    cells = numbered_cells(table)
+    cells = numbered_cells(table, options.report)
     known = existing_columns(table, cells, columns)
     texts = {name: [str(cell).strip() for cell in cells.of[name]] for name in known.texts}
     rows = _filled(table, cells, texts, options)

@@ -157,7 +157,7 @@ def _with_labels(table: Table, labels: Any, columns: VectorColumns, where: str, 
     path = Path(labels)
     if not path.exists():
         raise FileNotFoundError(f"labels: {path} does not exist; fix the path")
-    found = {name: list(cells) for name, cells in read_cells(path).items()}
+    found = {name: list(cells) for name, cells in read_cells(path, report).items()}
     own, theirs = _named("id", columns.id, table.cells), _named("id", columns.id, found)
     if own and theirs:
         return _by_id(table, own, found, theirs, path, report)

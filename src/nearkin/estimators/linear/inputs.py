@@ -25,7 +25,9 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **checks: Any) -
 
 
 def array(given: Any) -> Any:
-    """A tensor as a numpy array; anything else unchanged."""
+    """A tensor, or what polars has and numpy has not, as a numpy array; anything else unchanged."""
+    if str(getattr(given, "dtype", "")) in ("Int128", "UInt128"):
+        return np.array(given.to_list())
     return given.detach().cpu().numpy() if isinstance(given, Tensor) else given
 
 
