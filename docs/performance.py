@@ -8,7 +8,7 @@ No number on that page is typed by hand.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +217,36 @@ def numerics() -> list[str]:
     return ["## Numerics", "", said, ""] + [line for name, data in found.items() for line in numerics_part(data, NUMERICS[name])]
 
 
+SEARCHES = ("products", "nearkin", "faiss flat", "torch topk")
+FAISS_LIMIT = 1.1  # times the seconds of faiss flat, at d = 768 and 1,024
+
+
+def search_part(runs: list[dict[str, Any]]) -> list[str]:
+    """Exact search beside all inner products alone, faiss flat and topk of distances."""
+    said = (
+        "`nearkin.search.nearest`, exact, over {references:,} references: best seconds of rounds in turn, everybody's index and "
+        "preparation included. The products are all inner products in tiles, kept nowhere: the floor on a CPU; on CUDA they are one fp32 "
+        "matrix product. Wide vectors on a CPU count the CPU seconds of one thread."
+    )
+    lines = ["## Exact search", "", said.format(references=runs[0]["references"]), ""]
+    for found in runs:
+        names = [name for name in SEARCHES if any(name in row["seconds"] for row in found["rows"])]
+        rows = []
+        for row in found["rows"]:
+            seconds = row["seconds"]
+            ratios = [f"{seconds['nearkin'] / seconds[other]:.2f}" if other in seconds else "" for other in names if other != "nearkin"]
+            cells = [f"{seconds[name]:.4g}" if name in seconds else "" for name in names]
+            rows.append((f"{row['queries']:,}", f"{row['d']:,}", str(row["k"]), *cells, *ratios))
+        heads = ("queries", "d", "k", *(f"{name} s" for name in names), *(f"ours : {name}" for name in names if name != "nearkin"))
+        lines += [about({"command": "python -m bench.knn", **found}), "", *table(heads, rows)]
+        wide = [row for row in found["rows"] if row["d"] >= 768 and "faiss flat" in row["seconds"]]
+        slow = [row for row in wide if row["seconds"]["nearkin"] > FAISS_LIMIT * row["seconds"]["faiss flat"]]
+        if wide:
+            missed = ", ".join(f"d = {row['d']:,}" for row in slow)
+            lines += [f"Target at d = 768 and 1,024: {FAISS_LIMIT} times faiss flat. {f'Missed: {missed}' if slow else 'It is met'}.", ""]
+    return lines
+
+
 def training_part(found: dict[str, Any]) -> list[str]:
     lines = ["## Training", "", f"`python -m bench.training`, {found['device']}, {found['date'][:10]}, torch {found['torch']}.", ""]
     rows = []
@@ -370,6 +400,18 @@ def picture(cuda: dict[str, Any], cpu: dict[str, Any]) -> None:
     figure.savefig(HERE / "performance.png", dpi=100)
 
 
+def one(part: Callable[[dict[str, Any]], list[str]], name: str) -> list[str]:
+    """The section of a result; nothing where it was not measured."""
+    found = load(name)
+    return [] if found is None else part(found)
+
+
+def some(part: Callable[[list[dict[str, Any]]], list[str]], *names: str) -> list[str]:
+    """The section of the results that there are of several machines."""
+    found = [found for name in names if (found := load(name)) is not None]
+    return part(found) if found else []
+
+
 def page() -> str:
     lines = [
         "# Kernels, losses, training and service",
@@ -381,33 +423,14 @@ def page() -> str:
         "![time and memory against N](performance.png)",
         "",
     ]
-    if (cuda := load("bench-h200.json")) is not None:
-        lines += cuda_part(cuda)
-    if (cpu := load("bench-cpu.json")) is not None:
-        lines += cpu_part(cpu)
-    lines += grid_part()
-    if (batches := load("bench-batches.json")) is not None:
-        lines += batches_part(batches)
-    if losses := [found for name in ("bench-losses.json", "bench-losses-h200.json") if (found := load(name)) is not None]:
-        lines += losses_part(losses)
-    if peers := [found for name in ("bench-peer-losses.json", "bench-peer-losses-h200.json") if (found := load(name)) is not None]:
-        lines += peers_part(peers)
-    if compiled := [found for name in ("bench-compiled.json", "bench-compiled-h200.json") if (found := load(name)) is not None]:
-        lines += compiled_part(compiled)
-    lines += numerics()
-    if (training := load("bench-training.json")) is not None:
-        lines += training_part(training)
-    if (precision := load("bench-precision.json")) is not None:
-        lines += precision_part(precision)
-    discovery = [found for name in ("bench-discovery.json", "bench-discovery-h200.json") if (found := load(name)) is not None]
-    if discovery:
-        lines += discovery_part(discovery)
-    if (service := load("bench-service.json")) is not None:
-        lines += service_part(service)
-    if (explorer := load("bench-explorer.json")) is not None:
-        lines += explorer_part(explorer)
-    if (linear := load("bench-linear.json")) is not None:
-        lines += linear_part(linear)
+    lines += one(cuda_part, "bench-h200.json") + one(cpu_part, "bench-cpu.json") + grid_part() + one(batches_part, "bench-batches.json")
+    lines += some(losses_part, "bench-losses.json", "bench-losses-h200.json")
+    lines += some(peers_part, "bench-peer-losses.json", "bench-peer-losses-h200.json")
+    lines += some(compiled_part, "bench-compiled.json", "bench-compiled-h200.json")
+    lines += numerics() + some(search_part, "bench-knn.json", "bench-knn-h200.json")
+    lines += one(training_part, "bench-training.json") + one(precision_part, "bench-precision.json")
+    lines += some(discovery_part, "bench-discovery.json", "bench-discovery-h200.json")
+    lines += one(service_part, "bench-service.json") + one(explorer_part, "bench-explorer.json") + one(linear_part, "bench-linear.json")
     return "\n".join(lines)
 
 
