@@ -139,8 +139,8 @@ def compiled_part(runs: list[dict[str, Any]]) -> list[str]:
         "`torch.compile` of an objective beside `torch.compile` of the same loss in plain torch, loss and gradient: milliseconds of ours "
         "compiled, by hand and compiled, and ours without torch.compile; then how many times as long ours takes as the one by hand. "
         "All take turns in one process. On CUDA a step of up to 4,096 points is one recorded launch, compiled or not. On the CPU small "
-        "batches take the time of our checks of the values, of the counts that `last` keeps, and of the guards by which torch.compile sees "
-        "that no setting has changed; there are no guards on the code of nearkin. "
+        "batches take the time of the counts that `last` keeps, of the guards by which torch.compile sees that no setting has changed, and "
+        "of looking whether points are so near that their distance needs more digits; checks of the values are part of the graph. "
         "Contrastive takes longer than here where many pairs are near: beyond 1 in 32 all distances are computed in float64."
     )
     lines = ["## Under torch.compile", "", said, ""]

@@ -143,6 +143,14 @@ def test_torch_export_gives_a_program_with_the_same_value(case: Case) -> None:
     assert not refused or "an exported objective has values and no gradients" in refused
 
 
+def test_an_exported_program_checks_its_values() -> None:
+    some = batch("classes", 24)
+    program = torch.export.export(Exported(NCA()), (some.embeddings, some.labels, some.ids)).module()
+    with pytest.raises(ValueError, match="embeddings contains NaN or infinity"):
+        program(some.embeddings * torch.nan, some.labels, some.ids)
+    assert program(some.embeddings, some.labels, some.ids).isfinite()
+
+
 def test_one_side_alone_may_need_a_gradient() -> None:
     some = batch("classes", 24)
     others = batch("classes", 30)

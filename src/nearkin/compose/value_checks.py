@@ -3,7 +3,9 @@
 On a CPU a value is read at once, and a wrong one is an error before anything is computed. On CUDA reading it would stall the training step,
 so the one or two numbers that a check needs are copied to the host behind the computation, and the next call looks at them: the error then
 says that it belongs to an earlier call. Under torch.compile the numbers go through an operator of the graph, which does the same when the
-graph runs. While a CUDA graph is captured nothing is checked, unless its owner collects the checks and sends them after each replay.
+graph runs; on a CPU, where calling Python from a graph takes as long as a tenth of a small batch, they meet torch's own assertion: a
+RuntimeError in the same words, without the numbers. While a CUDA graph is captured nothing is checked, unless its owner collects the checks
+and sends them after each replay.
 """
 
 import math
@@ -33,31 +35,40 @@ def extremes(x: Tensor) -> list[float]:
 
 
 def checked_range(kind: str, numbers: Tensor, about: str, bound: int) -> Tensor:
-    """Return whole numbers that lie in 0 .. bound - 1, by the verdict of this kind.
+    """Return whole numbers that lie in 0 .. bound - 1, by the check of this kind.
 
     Where they cannot be read at once, others are moved into that range, for an index out of bounds would end the whole process on CUDA,
     and the error comes later.
     """
     if may_read(numbers):
-        VERDICTS[kind](Found(extremes(numbers), about, bound))
+        judge(kind, Found(extremes(numbers), about, bound))
         return numbers
     return held(numbers.clamp(0, bound - 1), checked(kind, numbers.aminmax(), about, bound))
 
 
 def checked(kind: str, facts: Sequence[Tensor], about: str, bound: float = 0.0) -> Tensor | None:
-    """Check the numbers of a `kind` of `VERDICTS`, now or as soon as they have arrived.
+    """Check the numbers of a `kind` of `KINDS`, now or as soon as they have arrived.
 
-    Under torch.compile, unless the checks are collected, it returns a 0 that must be added to something that is used, or the graph would
-    drop the check; see `held`.
+    Under torch.compile it may return a 0 that must be added to something that is used, or the graph would drop the check; see `held`.
     """
     check = Check(facts, kind, about, bound)
     if torch.compiler.is_compiling():
+        if facts[0].device.type in READ_FROM and not torch.compiler._is_exporting_flag:  # what is exported may move to CUDA
+            _assert(check)
+            return None
         if not _collections:
             return inspected([check])
         _collections[-1].append(check)
     else:
         _inspect(check)
     return None
+
+
+def _assert(check: "Check") -> None:
+    """Assert it in a graph; warnings are left out."""
+    kind, bound = KINDS[check.kind], float(check.bound)
+    if not kind.warns:
+        torch._assert_async(kind.right(check.facts, bound), kind.wrong(Found([], check.about, bound)))
 
 
 def held(x: Tensor, zero: Tensor | None) -> Tensor:
@@ -126,7 +137,7 @@ define_operator("inspect(Tensor numbers, str lines) -> Tensor", _inspect_numbers
 def _inspect(check: "Check") -> None:
     first = check.facts[0]
     if first.device.type in READ_FROM:
-        VERDICTS[check.kind](Found([float(fact) for fact in check.facts], check.about, check.bound))
+        judge(check.kind, Found([float(fact) for fact in check.facts], check.about, check.bound))
     elif _collections:
         _collections[-1].append(check)
     elif first.is_cuda and not torch.cuda.is_current_stream_capturing():  # a capture allows no questions about earlier events
@@ -166,9 +177,9 @@ def numbers_of(checks: Sequence[Check]) -> Tensor:
 
 
 class Found(NamedTuple):
-    """What a check found."""
+    """What a check found, and of what."""
 
-    numbers: list[float]
+    numbers: list[float]  # none in a graph, which has no values
     about: str  # an argument, a table or an objective, for the words
     bound: float
     when: str = ""
@@ -198,7 +209,7 @@ def give_verdicts(checks: Sequence[tuple[str, str, float, int]], numbers: list[f
     """Raise the error, or warn, of what is wrong with the numbers of these checks."""
     start = 0
     for kind, about, bound, count in checks:
-        VERDICTS[kind](Found(numbers[start : start + count], about, bound, when))
+        judge(kind, Found(numbers[start : start + count], about, bound, when))
         start += count
 
 
@@ -247,50 +258,47 @@ def broken(name: str, found: float, bound: float, rows: str = "") -> str:
     return f"{name} contains NaN or infinity{rows}; lower the learning rate, or check the input of these rows"
 
 
-def _embeddings(found: Found) -> None:
-    """[length]; the largest allowed."""
-    if not found.numbers[0] <= found.bound:
-        raise ValueError(broken(found.about + found.when, found.numbers[0], found.bound))
-
-
-def _targets(found: Found) -> None:
-    """[whether all are finite]."""
-    if not found.numbers[0]:
-        raise ValueError(f"{found.about}{found.when} contain NaN or infinity; drop these samples or fill in their targets")
-
-
-def _sets(found: Found) -> None:
-    """[whether all are 0 or 1]."""
-    if not found.numbers[0]:
-        raise ValueError(f"{found.about}{found.when} contain values other than 0 and 1; label sets must be multi-hot")
-
-
-def _classes(found: Found) -> None:
-    """[lowest, highest]; the number of classes."""
-    low, high = map(int, found.numbers)
-    if low < 0 or high >= found.bound:
-        raise ValueError(
-            f"{found.about}{found.when} run from {low} to {high}, but this objective was built for the classes 0 to "
-            f"{int(found.bound) - 1}; encode them with nearkin.encode_labels, or build it with more classes"
+def _embeddings(found: Found) -> str:
+    if not found.numbers:
+        return (
+            f"{found.about} contains NaN or infinity, or numbers so large that their squares overflow; lower the learning rate, normalize "
+            "the embeddings, or check the input"
         )
+    return broken(found.about + found.when, found.numbers[0], found.bound)
 
 
-def _rows(found: Found) -> None:
-    """[lowest, highest]; the number of rows of what `about` names."""
-    low, high = map(int, found.numbers)
-    if low < 0 or high >= found.bound:  # a negative index would silently count from the end
-        fix = "build it for as many samples as there are, numbered from 0"
-        raise ValueError(f"ids{found.when} run from {low} to {high}, but {found.about} 0 to {int(found.bound) - 1}; {fix}")
+def _targets(found: Found) -> str:
+    return f"{found.about}{found.when} contain NaN or infinity; drop these samples or fill in their targets"
 
 
-def _copies(found: Found) -> None:
-    """[the most times that a sample occurs]; how many can be told apart."""
-    if found.numbers[0] > found.bound:
-        raise ValueError(
-            f"{found.about}{found.when}: a sample occurs {int(found.numbers[0])} times among the references, and at most "
-            f"{int(found.bound)} copies of it can be left out without reading the ids back to the host, so the loss of that call is NaN; "
-            "draw samples without replacement, or build the objective with engine='dense'"
-        )
+def _sets(found: Found) -> str:
+    return f"{found.about}{found.when} contain values other than 0 and 1; label sets must be multi-hot"
+
+
+def _extent(found: Found) -> str:
+    """Which whole numbers were found."""
+    return f"run from {int(found.numbers[0])} to {int(found.numbers[1])}" if found.numbers else "hold others"
+
+
+def _classes(found: Found) -> str:
+    return (
+        f"{found.about}{found.when} {_extent(found)}, but this objective was built for the classes 0 to {int(found.bound) - 1}; encode "
+        "them with nearkin.encode_labels, or build it with more classes"
+    )
+
+
+def _rows(found: Found) -> str:
+    fix = "build it for as many samples as there are, numbered from 0"
+    return f"ids{found.when} {_extent(found)}, but {found.about} 0 to {int(found.bound) - 1}; {fix}"
+
+
+def _copies(found: Found) -> str:
+    times = f"{int(found.numbers[0])} times" if found.numbers else "often"
+    return (
+        f"{found.about}{found.when}: a sample occurs {times} among the references, and at most {int(found.bound)} copies of it can be left "
+        "out without reading the ids back to the host, so the loss of that call is NaN; draw samples without replacement, or build the "
+        "objective with engine='dense'"
+    )
 
 
 UNSTEPPED = 100  # calls after which parameters that no optimizer moves are said, because some accumulate gradients over many
@@ -305,35 +313,61 @@ def warn_once(about: str, words: str) -> None:
         warnings.warn(words, stacklevel=2)
 
 
-def _two_classes(found: Found) -> None:
-    """[whether there are two classes]."""
-    if not found.numbers[0]:
-        warn_once(
-            f"{found.about}: one class",
-            f"{found.about}: the labels of a batch{found.when} contain one class only, so there are no negatives: its loss is 0 and all "
-            "of its queries are skipped. Draw batches with at least two classes (if it is a short last batch, set drop_last=True in the "
-            "DataLoader). This is said once.",
-        )
+def _two_classes(found: Found) -> str:
+    return (
+        f"{found.about}: the labels of a batch{found.when} contain one class only, so there are no negatives: its loss is 0 and all "
+        "of its queries are skipped. Draw batches with at least two classes (if it is a short last batch, set drop_last=True in the "
+        "DataLoader). This is said once."
+    )
 
 
-def _unstepped(found: Found) -> None:
-    """[whether the parameters are what they were]."""
-    if found.numbers[0]:
-        warn_once(
-            f"{found.about}: step",
-            f"{found.about} was called {UNSTEPPED} times, gradients of its parameters pile up, and no optimizer moves them: give it "
-            "[*network.parameters(), *objective.parameters()], or learned class vectors, thresholds and temperatures stay as they started. "
-            "This is said once.",
-        )
+def _unstepped(found: Found) -> str:
+    return (
+        f"{found.about} was called {UNSTEPPED} times, gradients of its parameters pile up, and no optimizer moves them: give it "
+        "[*network.parameters(), *objective.parameters()], or learned class vectors, thresholds and temperatures stay as they started. "
+        "This is said once."
+    )
 
 
-VERDICTS: dict[str, Callable[[Found], None]] = {
-    "embeddings": _embeddings,
-    "targets": _targets,
-    "sets": _sets,
-    "classes": _classes,
-    "rows": _rows,
-    "copies": _copies,
-    "two classes": _two_classes,
-    "unstepped": _unstepped,
+class Kind(NamedTuple):
+    """A kind of check."""
+
+    right: Callable[[Sequence[Any], float], Any]  # of numbers, or of tensors of one, and a bound: whether they are as they must be
+    wrong: Callable[[Found], str]  # the words if they are not
+    warns: bool = False  # once in a process, instead of an error
+
+
+def _in_range(numbers: Sequence[Any], bound: float) -> Any:
+    """Whether the lowest and the highest number count something; a negative index would silently count from the end."""
+    return (numbers[0] >= 0) & (numbers[1] < bound)
+
+
+def _is_true(numbers: Sequence[Any], _: float) -> Any:
+    return numbers[0] != 0
+
+
+def _at_most(numbers: Sequence[Any], bound: float) -> Any:
+    """Also False for NaN."""
+    return numbers[0] <= bound
+
+
+KINDS = {
+    "embeddings": Kind(_at_most, _embeddings),  # their length together
+    "targets": Kind(_is_true, _targets),  # whether all are finite
+    "sets": Kind(_is_true, _sets),  # whether all are 0 or 1
+    "classes": Kind(_in_range, _classes),
+    "rows": Kind(_in_range, _rows),  # of what `about` names
+    "copies": Kind(_at_most, _copies),  # the most times that a sample occurs
+    "two classes": Kind(_is_true, _two_classes, warns=True),  # whether there are two
+    "unstepped": Kind(lambda numbers, _: numbers[0] == 0, _unstepped, warns=True),  # whether the parameters are what they were
 }
+
+
+def judge(name: str, found: Found) -> None:
+    """Raise the error, or warn, if the numbers are wrong for this kind of check."""
+    kind = KINDS[name]
+    if kind.right(found.numbers, found.bound):
+        return
+    if not kind.warns:
+        raise ValueError(kind.wrong(found))
+    warn_once(f"{found.about}: {name}", kind.wrong(found))

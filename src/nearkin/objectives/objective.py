@@ -373,12 +373,15 @@ class Objective(nn.Module, ABC):
             If an argument has the wrong type, shape, device or values: NaN or enormous numbers in the embeddings, float
             labels for a class objective, unknown classes. The message names the argument and the fix. On CUDA wrong values
             are found without waiting for the device, and the error comes with a later call.
+        RuntimeError
+            If values are wrong in a graph of `torch.compile` on a CPU: its assertion, in the same words without the numbers.
 
         Warns
         -----
         UserWarning
-            Once, if a batch holds one class only, so that its loss is 0; once, if the objective has state that
-            `update` should move and it never did; and once, if no optimizer moves its parameters.
+            Once, if a batch holds one class only, so that its loss is 0 (not in a graph of `torch.compile` on a CPU; `last`
+            counts the skipped queries there, too); once, if the objective has state that `update` should move and it never
+            did; and once, if no optimizer moves its parameters.
         """
         inputs.refuse_unknown(misplaced, unknown)
         if torch.compiler.is_compiling() and one_operator.takes(embeddings, labels, ids, references, reduction):
