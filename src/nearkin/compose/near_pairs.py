@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from nearkin.compose.value_checks import define_operator
+from nearkin.compose.value_checks import define_operator, pass_gradients_by
 
 NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of a square is off by some ten roundings at most
 SAME = 2.0**-48  # of the squared lengths: below, two points are one to rounding
@@ -136,3 +136,5 @@ define_operator(
     _near_slopes,
     _nothing,
 )
+pass_gradients_by("near_distances_")
+pass_gradients_by("near_slopes_")

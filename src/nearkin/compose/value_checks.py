@@ -122,6 +122,11 @@ def define_operator(schema: str, function: Callable[..., Any], shapes: Callable[
     torch.library.register_fake(f"nearkin::{name}", shapes, lib=_operators)
 
 
+def pass_gradients_by(name: str) -> None:
+    """Let an operator that only functions with gradients of their own call be called without torch's look at gradients."""
+    _operators.impl(name, torch.library.fallthrough_kernel, "Autograd")
+
+
 def refuse_gradients(name: str, words: str) -> None:
     """Let an operator have no derivatives: a gradient through it is an error in these words."""
 
