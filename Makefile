@@ -39,7 +39,7 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.losses --out docs/bench-losses.json
 	$(BIN)/python -m bench.peer_losses --out docs/bench-peer-losses.json
 	$(BIN)/python -m bench.numerics --out docs/bench-numerics-cpu.json
-	$(BIN)/python -m bench.knn
+	$(BIN)/python -m bench.knn --out docs/bench-knn.json
 	$(BIN)/python -m bench.metrics
 	$(BIN)/python -m bench.precision --out docs/bench-precision.json
 	$(BIN)/python -m bench.discovery --device cpu --out docs/bench-discovery.json

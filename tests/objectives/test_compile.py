@@ -290,7 +290,7 @@ def test_a_batch_of_one_class_is_zero(make: Any) -> None:
     assert compiled(live, some.labels) > 0, "the next call works"
 
 
-@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.soak)])
 def test_wrong_values_are_errors_in_words_inside_of_a_graph(backend: str) -> None:
     some = batch("classes", 12)
     made = NCA(), Softmax(3, DIMENSION), InstanceDiscrimination(8, DIMENSION), NCARegression(), FastAP()
@@ -307,6 +307,12 @@ def test_wrong_values_are_errors_in_words_inside_of_a_graph(backend: str) -> Non
     with pytest.raises(RuntimeError, match="labels contain NaN or infinity"):
         regression(some.embeddings, some.labels * torch.nan)
     assert nca(some.embeddings, some.labels).isfinite() and softmax(some.embeddings, some.labels % 3).isfinite()
+
+
+def test_the_compiler_keeps_the_assertion() -> None:
+    nca, some = torch.compile(NCA(), fullgraph=True), batch("classes", 12)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="embeddings contains NaN or infinity"):
+        nca(some.embeddings * torch.nan, some.labels)
 
 
 @pytest.mark.soak
