@@ -102,7 +102,7 @@ def compete(jobs: deque[Job], folder: Path, at_once: int, ends: float) -> bool:
             record["trials"] = [*record.get("trials", ()), {**named, **figures}]
             last = _fits(record, job._replace(trial=None))
             jobs.extendleft(last if last[0].trial is None else ())
-        save(folder, record | {"versions": _versions()})
+        save(folder, record | {"versions": record.get("versions", {}) | _versions()})
     return not jobs
 
 
