@@ -18,7 +18,7 @@ from nearkin.cli.terminal import Terminal
 from nearkin.cli.unlearned import READ, Unlearned, folder_of, is_vectors, place_names, texts_of, unlearned
 from nearkin.data.cells import inert
 from nearkin.data.dataset import Dataset
-from nearkin.data.delimited import named_rows
+from nearkin.data.delimited import dialect_of, header_and_rows
 from nearkin.data.disk import explain_full_disk, replacing
 from nearkin.evaluate import Problems, clean
 from nearkin.index.given import is_given
@@ -90,7 +90,8 @@ def _changed(out: Path, stem: str, columns: Sequence[str], key: Sequence[str]) -
         return []
     rows = json.loads(about.read_text(encoding="utf-8"))[stem] if about.is_file() else []
     written = {_key(row, key): row for row in ({name: inert(str(value)) for name, value in row.items()} for row in rows)}
-    found = [{name: row.get(name, "") for name in columns} for _, row in named_rows(table)[1]]
+    header, rows = header_and_rows(table, dialect_of(table))
+    found = [{name: row.get(name, "") for name in columns} for row in (dict(zip(header, cells, strict=False)) for _, cells in rows)]
     return [row for row in found if any(row[name] != written.get(_key(row, key), {}).get(name, "") for name in MARKS if name in row)]
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from nearkin.data.delimited import dialect_of, records, with_points
+from nearkin.data.delimited import dialect_of, header_and_rows, with_points
 from nearkin.data.progress import Report, few
 from nearkin.data.spelled_numbers import MISSING, number_of
 
@@ -753,8 +753,7 @@ def _file_columns(path: Path, ignored: Sequence[str], report: Report | None) -> 
             raise ValueError(f"{path}: column {twice[0]!r} is there twice; give every column a name of its own")
         return _arrow_columns(parquet.read_table(path))
     dialect = dialect_of(path)
-    lines = records(path, dialect)
-    header = [cell.strip() for cell in next(lines, (0, list[str]()))[1]]
+    header, lines = header_and_rows(path, dialect)
     check_header(path, header)
     if len(header) > 2 * MOST_COLUMNS:  # before the rows are read; a few more may be the label and what is ignored
         raise ValueError(_too_wide(len(header)))

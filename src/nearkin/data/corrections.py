@@ -12,7 +12,7 @@ import torch
 
 from nearkin.data.cells import restored
 from nearkin.data.dataset import Dataset
-from nearkin.data.delimited import dialect_of, named_rows, tell
+from nearkin.data.delimited import dialect_of, header_and_rows, tell
 from nearkin.data.images import Files
 from nearkin.data.progress import Report, few, inform
 
@@ -65,9 +65,10 @@ def is_corrections(table: Any) -> bool:
     if not isinstance(table, str | os.PathLike) or not os.fspath(table).lower().endswith(".csv") or not Path(table).is_file():
         return False
     try:
-        names, _ = named_rows(Path(table))
+        names, rows = header_and_rows(Path(table), dialect_of(Path(table)))
     except ValueError:  # which the reader of labels raises again
         return False
+    rows.close()
     return {"path", "label"} <= set(names) and "id" not in names
 
 
@@ -115,11 +116,12 @@ def source_names(data: Dataset) -> list[str]:
 
 def _read(path: Path, report: Report | None) -> list[_Row]:
     """Every row; a spreadsheet may have saved the table in another way than it was written."""
-    header, rows = named_rows(path)
-    tell(path, dialect_of(path), (), report)
+    dialect = dialect_of(path)
+    header, rows = header_and_rows(path, dialect)
+    tell(path, dialect, (), report)
     if missing := {"path", "label"} - set(header):
         raise ValueError(f"{path} has no column {few(sorted(missing))}; corrections need path and label")
-    found = [_row(path, number, row) for number, row in rows]
+    found = [_row(path, number, dict(zip(header, cells, strict=False))) for number, cells in rows]
     if not found:
         raise ValueError(f"{path} has no rows below its header; leave it out if nothing is to be corrected")
     return found

@@ -83,8 +83,17 @@ def _chosen(path: Path, usual: Dialect, lines: Sequence[str], complete: bool) ->
     return usual
 
 
-def records(path: Path, dialect: Dialect) -> Generator[tuple[int, list[str]], None, None]:
-    """The header and the rows, each with the number of its last line; blank lines are left out."""
+Rows = Generator[tuple[int, list[str]], None, None]
+
+
+def header_and_rows(path: Path, dialect: Dialect) -> tuple[list[str], Rows]:
+    """The names of the columns, and the rows, each with the number of its last line; rows may be shorter or longer than the header."""
+    lines = _records(path, dialect)
+    return [cell.strip() for cell in next(lines, (0, list[str]()))[1]], lines
+
+
+def _records(path: Path, dialect: Dialect) -> Rows:
+    """The header and the rows; blank lines are left out."""
     with _text(path, dialect) as file:
         lines = _without_nul(path, file)
         if dialect.declared:
@@ -97,13 +106,6 @@ def records(path: Path, dialect: Dialect) -> Generator[tuple[int, list[str]], No
                     yield number + dialect.declared, cells
         except csv.Error as error:
             raise ValueError(f"{path} cannot be read as a table ({error}); save it again as CSV, UTF-8") from None
-
-
-def named_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """The header, and each row by its names with the number of its last line; rows may be shorter or longer than the header."""
-    lines = records(path, dialect_of(path))
-    header = [cell.strip() for cell in next(lines, (0, list[str]()))[1]]
-    return header, [(number, dict(zip(header, cells, strict=False))) for number, cells in lines]
 
 
 def tell(path: Path, dialect: Dialect, commas: Sequence[str], report: Report | None) -> None:

@@ -13,7 +13,7 @@ import torch
 from nearkin.compose.points import encode_labels
 from nearkin.data.columns import Cells, TableSchema, misread_numbers, moments_in, read_columns
 from nearkin.data.dataset import WHOLE, Dataset
-from nearkin.data.delimited import dialect_of, records
+from nearkin.data.delimited import dialect_of, header_and_rows
 from nearkin.data.files import is_image
 from nearkin.data.labels import partly_numbered, split_name
 from nearkin.data.progress import Report, few, inform, warn
@@ -33,10 +33,10 @@ def lists_files(path: Path, path_column: str) -> bool:
             return path_column in import_module("pyarrow.parquet").read_schema(path).names
         except ImportError:
             return True  # the reader of image tables names what to install
-    lines = records(path, dialect_of(path))
-    header, first = (next(lines, (0, list[str]()))[1] for _ in range(2))
+    header, lines = header_and_rows(path, dialect_of(path))
+    _, first = next(lines, (0, list[str]()))
     lines.close()
-    return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
+    return path_column in header or any(is_image(cell.strip()) for cell in first)
 
 
 def open_rows(

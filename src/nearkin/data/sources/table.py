@@ -14,7 +14,7 @@ from torch import Tensor
 from nearkin.compose.points import encode_labels
 from nearkin.data.columns import check_header
 from nearkin.data.dataset import WHOLE, Dataset
-from nearkin.data.delimited import dialect_of, records, with_points
+from nearkin.data.delimited import dialect_of, header_and_rows, with_points
 from nearkin.data.images import SKIP
 from nearkin.data.labels import SET_SEPARATOR, multi_hot, partly_numbered, split_name
 from nearkin.data.progress import Report, few, inform, warn
@@ -83,8 +83,7 @@ def numbered_cells(table: Path, report: Report | None = None) -> Cells:
     if table.suffix.lower() == ".parquet":
         return _parquet(table)
     dialect = dialect_of(table)
-    lines = records(table, dialect)
-    header = [cell.strip() for cell in next(lines, (0, list[str]()))[1]]
+    header, lines = header_and_rows(table, dialect)
     check_header(table, header)
     rows = list(lines)
     if not rows:
