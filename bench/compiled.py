@@ -123,12 +123,16 @@ def pair(name: str, n: int, d: int, device: str) -> Pair:
     return Pair(z.to(device), labels.to(device), *sides)
 
 
-def step(loss: Any, some: Pair, own: Any) -> tuple[Tensor, ...]:
-    """Loss and gradients."""
+def step(loss: Any, some: Pair, learned: list[Tensor]) -> tuple[Tensor, ...]:
+    """Loss and gradients, of class vectors, too, which are listed once and for all, as an optimizer lists them."""
     live = some.z.detach().requires_grad_()
     found = loss(live, some.labels)
-    parameters = list(own.parameters()) if isinstance(own, torch.nn.Module) else []
-    return found.detach(), *torch.autograd.grad(found, [live, *parameters])
+    return found.detach(), *torch.autograd.grad(found, [live, *learned])
+
+
+def parameters(loss: Any) -> list[Tensor]:
+    """The learned class vectors of a loss; a function has none."""
+    return list(loss.parameters()) if isinstance(loss, torch.nn.Module) else []
 
 
 def timed(call: Callable[[], object], device: str) -> float:
@@ -149,10 +153,11 @@ def measured(name: str, n: int, d: int, device: str, turns: int) -> dict[str, An
     torch._dynamo.reset()
     ours = torch.compile(some.objective, fullgraph=True)
     theirs = torch.compile(some.by_hand, fullgraph=True)
+    mine, other = parameters(some.objective), parameters(some.by_hand)
     calls = {
-        "ours": lambda: step(ours, some, some.objective),
-        "by hand": lambda: step(theirs, some, some.by_hand),
-        "eager": lambda: step(some.objective, some, some.objective),
+        "ours": lambda: step(ours, some, mine),
+        "by hand": lambda: step(theirs, some, other),
+        "eager": lambda: step(some.objective, some, mine),
     }
     (value, *slopes), (expected, *others) = calls["ours"](), calls["by hand"]()
     error = max(float((a - b).norm() / b.norm()) for a, b in zip([value, *slopes], [expected, *others], strict=True))

@@ -306,6 +306,32 @@ def test_candidates_are_ordered_by_score_and_then_by_column(size: int) -> None:
     assert [list(zip(-s, c, strict=True)) for s, c in zip(scores, columns, strict=True)] == expected
 
 
+@pytest.mark.parametrize("engine", ["compiled"], indirect=True)
+@pytest.mark.parametrize("different", [1, 4, 1000])
+def test_the_largest_are_kept_with_their_columns_also_among_equals(different: int) -> None:
+    from nearkin.search import numba_scan
+
+    g = np.random.default_rng(different)
+    for _ in range(200):
+        size = int(g.integers(1, 60))
+        kept = int(g.integers(1, size + 1))
+        values, columns = g.integers(0, different, size).astype(np.float32), np.arange(size, dtype=np.int32)
+        before, ranked = values.copy(), np.sort(values)[::-1]
+        least = numba_scan.keep(values, columns, size, kept, np.empty((2, size), np.float32))
+        assert least == ranked[kept - 1] and np.array_equal(np.sort(values[:kept])[::-1], ranked[:kept])
+        assert np.array_equal(before[columns[:kept]], values[:kept]) and len(set(columns[:kept])) == kept
+
+
+@everywhere
+@pytest.mark.parametrize("k", [1, 30, 150])
+def test_references_in_rising_order_each_pass_the_threshold(name: str, k: int, engine: str) -> None:
+    angle, length = torch.linspace(1.5, 0.3, 2100), torch.linspace(3, 1, 2100)
+    far = torch.stack([length * angle.cos(), length * angle.sin()], 1)
+    q, r = drawn(5, 2, 0) / 100 + torch.tensor([1.0, 0.1]), torch.cat([far, far.flip(0), far[:7]])
+    positions, _ = loop(q, r, k, name)
+    assert torch.equal(nearest(q, r, k, AFFINITIES[name]).positions, positions)
+
+
 def test_the_tf32_setting_is_restored() -> None:
     before = torch.backends.cuda.matmul.allow_tf32
     nearest(drawn(3, 2, 0), drawn(4, 2, 1), 1)

@@ -1,8 +1,9 @@
-"""The search on a CPU, compiled: a tile of products is read once, and only products above the K-th best of a row are read again.
+"""The search on a CPU, compiled: a tile of products is read once, and only products above the threshold of a row are read again.
 
-BLAS fills a tile that stays in cache; every product is compared with the threshold of its row, and a heap takes the few that pass.
-Threads own whole rows, so nothing is merged. Where the queries are the references, a tile serves its rows and its columns, so that half
-of the tiles are enough, and a lock guards the heaps of a block.
+BLAS fills a tile that stays in cache; every product is compared with the threshold of its row, and the few that pass are noted. When a row
+has noted about twice as many as it needs, the best are selected, and the last of them is the new threshold: for large K this is many times
+faster than a heap. Threads own whole rows, so nothing is merged. Where the queries are the references, a tile serves its rows and its
+columns, so that half of the tiles are enough, and a lock guards what a block has noted.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from nearkin.search.threads import run_in_threads
 Array = NDArray[Any]
 ROWS, COLUMNS = 512, 1024
 SIDE = 1024  # of a tile that serves both sides
+ROOM = 8  # at least so many products are noted between two selections
 _ORDERED = {"nnan", "nsz", "contract"}  # infinities are used
 
 
@@ -39,20 +41,58 @@ def compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 @compiled(_ORDERED)
-def push(heap: Array, where: Array, value: float, column: int) -> None:
-    """Replace the smallest of a heap, which comes first, with its column."""
-    at = 0
-    while True:  # sift down
-        child = 2 * at + 1
-        if child >= heap.size:
+def keep(values: Array, columns: Array, size: int, kept: int, scratch: Array) -> float:
+    """Bring the `kept` largest of the first `size` values to the front with their columns, and return the smallest of them.
+
+    Hoare's selection with two ends in `scratch` (2, size or more): every number is written to both, and only one of them moves on, which is
+    faster than a condition that nobody can predict.
+    """
+    larger, smaller = scratch[0], scratch[1]
+    for i in range(size):
+        smaller[i] = values[i]
+    n, rank = size, kept  # the one that is looked for is the rank-th largest of smaller[:n]
+    while True:
+        a, b, c = smaller[0], smaller[n // 2], smaller[n - 1]
+        middle: float = max(min(a, b), min(max(a, b), c))
+        above, below = 0, 0
+        for i in range(n):
+            value = smaller[i]
+            larger[above], smaller[below] = value, value
+            above += value > middle
+            below += value < middle
+        if rank <= above:
+            n = above
+            for i in range(n):
+                smaller[i] = larger[i]
+        elif rank <= n - below:
             break
-        if child + 1 < heap.size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[at], where[at] = heap[child], where[child]
-        at = child
-    heap[at], where[at] = value, column
+        else:
+            rank -= n - below
+            n = below
+    end, equals = 0, rank - above  # so many of those that equal the smallest are kept
+    for i in range(size):
+        value, column = values[i], columns[i]
+        values[end], columns[end] = value, column
+        same = value == middle
+        end += (value > middle) | (same & (equals > 0))
+        equals -= same
+    return middle
+
+
+@compiled(_ORDERED)
+def marked(passes: Array, at: Array) -> int:
+    """Write the columns that are marked to `at`, and return how many; most rows have none, and most eights of columns."""
+    eights, some, count = passes.view(np.uint64), np.uint64(0), 0
+    for eight in range(eights.size):
+        some |= eights[eight]
+    if some == 0:
+        return 0
+    for eight in range(eights.size):
+        if eights[eight] != 0:
+            for j in range(8 * eight, 8 * eight + 8):
+                at[count] = j
+                count += passes[j]
+    return count
 
 
 @compiled(_ORDERED)
@@ -60,38 +100,41 @@ def scan(
     tile: Array,
     minus: Array,
     left: int,
-    values: Array,
+    best: Array,
     columns: Array,
+    held: Array,
+    least: Array,
+    count: int,
     query_ids: Array,
     reference_ids: Array,
     query_groups: Array,
     reference_groups: Array,
 ) -> None:
-    """Push products above the smallest of each heap `values` (r, K), smallest first, with their `columns` (r, K).
+    """Note products above the threshold `least` (r,) of their rows in `best` and `columns` (r, room), of which `held` (r,) are used.
 
     `query_ids` (r, 1) or (r, 0) and `reference_ids` (m, 1) or (m, 0): equal ids are excluded; width 0 excludes nothing. Groups likewise.
     """
     width = tile.shape[1]
-    passes = np.zeros((width + 7) // 8 * 8, np.uint8)
-    eights = passes.view(np.uint64)  # eight columns that do not pass are skipped by one comparison
+    passes, at = np.zeros((width + 7) // 8 * 8, np.uint8), np.empty(width + 8, np.int64)
+    scratch = np.empty((2, best.shape[1]), best.dtype)
     for i in range(tile.shape[0]):
-        row, heap, where = tile[i], values[i], columns[i]
-        least = heap[0]
+        row, some, where, size, bound = tile[i], best[i], columns[i], held[i], least[i]
         for j in range(width):
-            passes[j] = row[j] + minus[j] > least
-        for eight in range(eights.size):
-            if eights[eight] == 0:
+            passes[j] = row[j] + minus[j] > bound
+        for place in range(marked(passes, at)):
+            j = at[place]
+            value = row[j] + minus[j]
+            if value <= bound:  # the threshold may have risen since
                 continue
-            for j in range(8 * eight, min(8 * eight + 8, width)):
-                value = row[j] + minus[j]
-                if value <= least:  # the threshold has risen since
-                    continue
-                if query_ids.shape[1] and query_ids[i, 0] == reference_ids[left + j, 0]:
-                    continue
-                if query_groups.shape[1] and query_groups[i, 0] == reference_groups[left + j, 0]:
-                    continue
-                push(heap, where, value, left + j)
-                least = heap[0]
+            if query_ids.shape[1] and query_ids[i, 0] == reference_ids[left + j, 0]:
+                continue
+            if query_groups.shape[1] and query_groups[i, 0] == reference_groups[left + j, 0]:
+                continue
+            some[size], where[size] = value, left + j
+            size += 1
+            if size == some.size:
+                size, bound = count, keep(some, where, size, count, scratch)
+        held[i], least[i] = size, bound
 
 
 @compiled(_ORDERED)
@@ -99,37 +142,49 @@ def scan_down(
     tile: Array,
     minus: Array,
     top: int,
-    values: Array,
+    best: Array,
     columns: Array,
+    held: Array,
+    least: Array,
+    count: int,
     query_ids: Array,
     reference_ids: Array,
     query_groups: Array,
     reference_groups: Array,
 ) -> None:
-    """The same for the columns of a tile (r, c) as queries, with heaps (c, K), and its rows as references, the first of which is `top`.
+    """The same for the columns of a tile (r, c) as queries, and its rows as references, the first of which is `top`.
 
     The tile is read row by row, as it lies in memory.
     """
     width = tile.shape[1]
-    passes = np.zeros((width + 7) // 8 * 8, np.uint8)
-    eights = passes.view(np.uint64)
-    least = values[:, 0].copy()
+    passes, at = np.zeros((width + 7) // 8 * 8, np.uint8), np.empty(width + 8, np.int64)
+    scratch = np.empty((2, best.shape[1]), best.dtype)
     for i in range(tile.shape[0]):
         row, less = tile[i], minus[i]
         for j in range(width):
             passes[j] = row[j] + less > least[j]
-        for eight in range(eights.size):
-            if eights[eight] == 0:
+        for place in range(marked(passes, at)):
+            j = at[place]
+            if query_ids.shape[1] and query_ids[j, 0] == reference_ids[top + i, 0]:
                 continue
-            for j in range(8 * eight, min(8 * eight + 8, width)):
-                if not passes[j]:
-                    continue
-                if query_ids.shape[1] and query_ids[j, 0] == reference_ids[top + i, 0]:
-                    continue
-                if query_groups.shape[1] and query_groups[j, 0] == reference_groups[top + i, 0]:
-                    continue
-                push(values[j], columns[j], row[j] + less, top + i)
-                least[j] = values[j, 0]
+            if query_groups.shape[1] and query_groups[j, 0] == reference_groups[top + i, 0]:
+                continue
+            size = held[j]
+            best[j, size], columns[j, size] = row[j] + less, top + i
+            held[j] = size + 1
+            if size + 1 == best.shape[1]:
+                held[j], least[j] = count, keep(best[j], columns[j], size + 1, count, scratch)
+
+
+@compiled(_ORDERED)
+def finish(best: Array, columns: Array, held: Array, least: Array, found: Array) -> None:
+    """Store the columns of the largest in `found` (r, K), -1 where there are fewer, and the smallest of K, or -inf, in `least`."""
+    count, scratch = found.shape[1], np.empty((2, best.shape[1]), best.dtype)
+    for i in range(found.shape[0]):
+        if held[i] >= count:
+            least[i] = keep(best[i], columns[i], held[i], count, scratch)
+        for c in range(count):
+            found[i, c] = columns[i, c] if c < held[i] else -1
 
 
 @compiled({"nnan", "nsz", "contract", "reassoc"})
@@ -191,14 +246,19 @@ def _as_columns(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> t
     return mine.long()[:, None].numpy(), theirs.long()[:, None].numpy()
 
 
+def _noted(n: int, count: int) -> tuple[Array, Array, Array]:
+    """Room for the products of n rows and their columns, and how many are noted in each."""
+    room = (n, count + max(count, ROOM))
+    return np.empty(room, np.float32), np.empty(room, np.int32), np.zeros(n, np.int64)
+
+
 def candidates(
     how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], made: Factors, count: int, excluded: Exclusion
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return exact scores and columns (n, count), in order, and the smallest product among them (n,): no other product is larger."""
     n, m = len(queries), len(references)
     size = min(count, m)
-    scores, columns = np.empty((n, size)), np.full((n, size), -1, np.int64)
-    least = np.empty(n, np.float32)
+    scores, columns, least = np.empty((n, size)), np.empty((n, size), np.int64), np.full(n, -np.inf, np.float32)
     turned = [part.T.contiguous() for part in torch.split(made.references, COLUMNS)]
     minus, q, r = made.minus.numpy(), queries.contiguous().numpy(), references.contiguous().numpy()
     q_unit, r_unit = (x.numpy() for x in to_unit)
@@ -206,8 +266,8 @@ def candidates(
     query_groups, reference_groups = _as_columns(excluded.groups, excluded.reference_groups, n, m)
 
     def work(rows: slice) -> None:
-        mine = made.queries[rows]
-        heap, found = np.full((len(mine), size), -np.inf, np.float32), columns[rows]
+        mine, found = made.queries[rows], columns[rows]
+        noted = (*_noted(len(mine), size), least[rows])
         buffer = torch.empty(len(mine) * COLUMNS)
         for number, part in enumerate(turned):
             tile = buffer[: len(mine) * part.shape[1]].view(len(mine), -1)
@@ -217,14 +277,14 @@ def candidates(
                 tile.numpy(),
                 minus[left : left + part.shape[1]],
                 left,
-                heap,
-                found,
+                *noted,
+                size,
                 query_ids[rows],
                 reference_ids,
                 query_groups[rows],
                 reference_groups,
             )
-        least[rows] = heap[:, 0]
+        finish(*noted, found)
         score(q[rows], r, q_unit[rows], r_unit, how.squared, found, scores[rows])
         order(scores[rows], found)
 
@@ -238,7 +298,7 @@ def candidates_among(
     """Return what `candidates` returns for points that are queries and references, from half of the products."""
     n = len(points)
     size = min(count, n)
-    scores, columns, heaps = np.empty((n, size)), np.full((n, size), -1, np.int64), np.full((n, size), -np.inf, np.float32)
+    scores, columns, noted = np.empty((n, size)), np.empty((n, size), np.int64), (*_noted(n, size), np.full(n, -np.inf, np.float32))
     blocks = [slice(start, min(start + SIDE, n)) for start in range(0, n, SIDE)]
     locks = [Lock() for _ in blocks]
     # along the diagonals: thresholds rise early, and two threads seldom need the same block
@@ -254,12 +314,14 @@ def candidates_among(
             at, others = blocks[mine], blocks[theirs]
             less = minus[others]
             with locks[mine]:
-                fill(tile, less, others.start, heaps[at], columns[at], ids[at], reference_ids, groups[at], reference_groups)
+                some_noted = (one[at] for one in noted)
+                fill(tile, less, others.start, *some_noted, size, ids[at], reference_ids, groups[at], reference_groups)
 
-    def finish(rows: slice) -> None:
+    def end(rows: slice) -> None:
+        finish(*(one[rows] for one in noted), columns[rows])
         score(x[rows], x, unit[rows], unit, how.squared, columns[rows], scores[rows])
         order(scores[rows], columns[rows])
 
     run_in_threads(work, len(pairs), 1)
-    run_in_threads(finish, n, ROWS)
-    return torch.from_numpy(scores), torch.from_numpy(columns), torch.from_numpy(heaps[:, 0].copy())
+    run_in_threads(end, n, ROWS)
+    return torch.from_numpy(scores), torch.from_numpy(columns), torch.from_numpy(noted[3])
