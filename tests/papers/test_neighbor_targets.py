@@ -158,6 +158,8 @@ def test_the_figures_in_words_are_those_of_the_saved_row():
     assert f"{teacher:.1f} % on CIFAR-10 with 25 million views" in changes and f"in rounds had {rounds:.1f}" in changes
     more = f"for {teacher - apart:.1f} points more of the test images than that of instance discrimination, and for"
     assert f"{more} {teacher - rounds:.1f} more" in " ".join(page.split())
+    longer = weighted(root, "recipe80")
+    assert f"Three times as many views add {longer - teacher:.1f} points ({longer:.1f} %, one seed)" in " ".join(page.split())
     held_out = {
         name: f"{100 * saved[f'held out/{name}/10000000/0']['accuracy']:.1f}" for name in ("instance-wide", "later-wide", "wide-views")
     }
@@ -166,6 +168,7 @@ def test_the_figures_in_words_are_those_of_the_saved_row():
         page.split()
     )
     decisions = " ".join((root / "docs/decisions.md").read_text(encoding="utf-8").split())
+    assert f"{teacher:.1f} %, with 80 million {longer:.1f} (one seed" in decisions
     assert f"{one} % after 10 million views, instance discrimination {apart}, two views for the student {two}" in decisions
 
 
