@@ -175,7 +175,7 @@ class NeighborhoodObjective(Objective):
         rows = (column >= 0).nonzero()[:, 0] if may_read(column) and there is not None else column
         if not 0 < len(rows) < n:
             return self.parts.criterion.by_column(self.affinity(x, references.embeddings), column, there, apart)  # type: ignore[no-any-return]
-        some = self.parts.criterion.by_column(self.affinity(x[rows], references.embeddings), column[rows], there, apart)
+        some = self.parts.criterion.by_column(self.affinity(x.index_select(0, rows), references.embeddings), column[rows], there, apart)
         values, weight = (x.new_zeros(n).index_copy(0, rows, part) for part in some[:2])
         outcome: Outcome = some._replace(values=values, weight=weight)
         return outcome

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from nearkin.compose.points import Points
+from nearkin.compose.points import Points, rows_of
 from nearkin.data.progress import Report, inform
 from nearkin.evaluate import (
     ClassRow,
@@ -256,4 +256,4 @@ def _some(points: Points, most: int) -> Points:
     if n <= most:
         return points
     rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].sort().values.to(points.embeddings.device)
-    return Points(points.embeddings[rows], *(None if part is None else part[rows] for part in (points.labels, points.ids)))
+    return rows_of(points, rows)

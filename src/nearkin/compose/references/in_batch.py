@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nearkin.compose.points import EMPTY, Points, filled
+from nearkin.compose.points import EMPTY, Points, rows_of
 from nearkin.compose.references.abstract import References
 from nearkin.compose.value_checks import may_read
 
@@ -57,8 +57,9 @@ class OnePerClass(References):
         second = ranked[1:] == ranked[:-1]  # (n - 1,) of its class, or a later one
         second[1:] &= ranked[2:] != ranked[:-2]
         answers = torch.zeros_like(ranked, dtype=torch.bool).scatter_(0, order[1:], second)
-        slots = batch._replace(labels=torch.where(answers, batch.labels, EMPTY))
-        return filled(slots) if may_read(batch.embeddings) else slots
+        if may_read(batch.embeddings):
+            return rows_of(batch, answers.nonzero()[:, 0])
+        return batch._replace(labels=torch.where(answers, batch.labels, EMPTY))
 
     def update(self, batch: Points) -> None:
         return None
