@@ -26,9 +26,9 @@ from nearkin.compose.criterion import (
     right_and_wrong,
 )
 from nearkin.compose.outcome import Outcome, reduce
-from nearkin.compose.points import Points
+from nearkin.compose.points import Points, filled
 from nearkin.compose.references import OnePerClass
-from nearkin.compose.references.in_batch import answered, filled
+from nearkin.compose.references.in_batch import answered
 from nearkin.compose.relation import Related, SameLabel
 from nearkin.compose.triplets import Triplets
 

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.affinity import unit
-from nearkin.compose.points import EMPTY, Points
+from nearkin.compose.points import EMPTY, Points, filled
 from nearkin.compose.references import Anchors, Centers, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
 from nearkin.compose.references.anchors import _effort, assign, circle, orthonormal, packed, simplex, smallest_angle
-from nearkin.compose.references.in_batch import filled
 from nearkin.compose.relation import SameLabel
 from nearkin.objectives import PrecisionAtK
 from tests.compose.polar_grid import polar_grid
