@@ -234,6 +234,24 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "docs/decisions.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 
+def test_the_figures_of_speed_among_the_decisions_are_those_that_were_saved() -> None:
+    def rows(name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads((ROOT / f"docs/bench-{name}.json").read_text(encoding="utf-8"))["rows"]
+        return found
+
+    def times(row: dict[str, Any], other: str) -> float:
+        return float(row["seconds"]["nearkin"] / row["seconds"][other])
+
+    said = " ".join((ROOT / "docs/decisions.md").read_text(encoding="utf-8").split())
+    wide = [times(row, "faiss flat") for row in rows("knn") if row["d"] >= 256]
+    many = [times(row, "faiss flat") for row in rows("knn") if row["k"] == 200]
+    on_cuda = [times(row, "torch topk") for row in rows("knn-h200") if row["k"] == 200]
+    assert f"Exact search on a CPU takes {min(wide):.2f} to {max(wide):.2f} times as long as faiss flat" in said
+    assert f"at k = 200 {max(many):.1f} times as long, and on an H200 up to {max(on_cuda):.1f} times" in said
+    softmax = [row["times"] for row in rows("losses") if row["loss"] == "Softmax"]
+    assert f"plain `Softmax` {min(softmax):.1f} to {max(softmax):.1f} times that of torch's two unchecked calls" in said
+
+
 def test_the_glossary_has_fifteen_words() -> None:
     text = (ROOT / "docs/concepts/glossary.md").read_text(encoding="utf-8")
     assert len(re.findall(r"^: ", text, flags=re.MULTILINE)) == 15

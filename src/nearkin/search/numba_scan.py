@@ -1,9 +1,9 @@
 """The search on a CPU, compiled: a tile of products is read once, and only products above the threshold of a row are read again.
 
 BLAS fills a tile that stays in cache; every product is compared with the threshold of its row, and the few that pass are noted. When a row
-has noted about twice as many as it needs, the best are selected, and the last of them is the new threshold: for large K this is many times
-faster than a heap. Threads own whole rows, so nothing is merged. Where the queries are the references, a tile serves its rows and its
-columns, so that half of the tiles are enough, and a lock guards what a block has noted.
+has noted about twice as many as it needs, the best are selected, and the last of them is the new threshold: for 200 neighbors this takes
+half of the time of a heap. Threads own whole rows, so nothing is merged. Where the queries are the references, a tile serves its rows and
+its columns, so that half of the tiles are enough, and a lock guards what a block has noted.
 """
 
 from collections.abc import Callable
