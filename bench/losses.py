@@ -103,7 +103,8 @@ def of_classes(labels: Tensor, classes: int, d: int) -> Iterator[Pair]:
         learned = list(ours.parameters()), list(theirs.parameters())
         yield Pair(name, partial(_called, ours, labels), partial(_called, theirs, labels), learned)
     ours, head = nearkin.Softmax(classes, d).to(device), torch.nn.Linear(d, classes).to(device)
-    ours.references.vectors.data.copy_(torch.cat([head.weight.data, head.bias.data[:, None]], 1))
+    ours.references.vectors.data.copy_(head.weight.data)
+    ours.affinity.bias.data.copy_(head.bias.data)
 
     def plain(live: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(head(live), labels)

@@ -38,10 +38,9 @@ def model_arrays(keep: Keep, folder: Path, data: Dataset, curve: Sequence[Mappin
         return {"filters": first.detach().cpu().numpy().astype(np.float16), "images": inputs.numpy()}
     assert part.labels is not None
     kept = {"embeddings": np.asarray(model.encode(inputs.numpy()), dtype=np.float32), "labels": part.labels.numpy()[rows].astype(np.int16)}
-    vectors = load_file(folder / "objective.safetensors").get("references.vectors")
-    if (
-        vectors is None or vectors.shape[1] != kept["embeddings"].shape[1]
-    ):  # class vectors of softmax have a bias and are no points of the map
+    state = load_file(folder / "objective.safetensors")
+    vectors = state.get("references.vectors")
+    if vectors is None or vectors.shape[1] != kept["embeddings"].shape[1] or "affinity.bias" in state:  # no points of the map
         return kept
     return {**kept, "anchors": vectors.cpu().numpy()}
 

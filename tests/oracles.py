@@ -54,7 +54,7 @@ class Crowd(NamedTuple):
 
 
 def scalars(x: Tensor) -> list[Row]:
-    return [row.unbind() for row in x.unbind()]
+    return [row.unbind() for row in x.reshape(len(x), -1).unbind()]
 
 
 # How near: larger is nearer.

@@ -38,7 +38,10 @@ def test_values_by_hand() -> None:
     close(cosine(0.5)(Q, R), [[2.0, 1.6], [0.0, 0.0], [-0.2 * root, -root]])
     close(Normalized(SquaredEuclidean())(Q[:1], R), [[0.0, -0.4]])
     close(Normalized(InnerProduct(), references=False)(Q[:1], R), [[5.0, 1.6]])
-    close(Affine()(Q, torch.tensor([[1.0, 2.0, 10.0], [0.0, -1.0, 0.5]]).double()), [[21.0, -3.5], [10.0, 0.5], [9.0, 1.5]])
+    head = Affine(2, 2)
+    head.bias.data = torch.tensor([10.0, 0.5])
+    close(head(Q, torch.tensor([[1.0, 2.0], [0.0, -1.0]]).double()).detach(), [[21.0, -3.5], [10.0, 0.5], [9.0, 1.5]])
+    assert Affine(100, 9).bias.abs().max() <= 1 / 3 and Affine(100, 9).bias.std() > 0.1
     close(MinusDistance(lambda q, r: torch.cdist(q, r, p=1), 3.0)(Q, R), [[0.0, -15.0], [-21.0, -6.0], [-21.0, -12.0]])
 
 

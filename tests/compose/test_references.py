@@ -135,7 +135,6 @@ def test_who_knows_how_many_classes_and_dimensions() -> None:
     known = {
         Anchors(circle(3)): (3, 2),
         Proxies(4, 3): (4, 3),
-        Proxies(4, 3, bias=True): (4, 3),
         Centers(5, 2): (5, 2),
         MemoryBank(6, 3): (None, 3),
         InBatch(): (None, None),
@@ -147,14 +146,14 @@ def test_who_knows_how_many_classes_and_dimensions() -> None:
 
 def test_proxies_follow_the_gradient_and_nothing_else() -> None:
     torch.manual_seed(0)
-    proxies = Proxies(4, 9, bias=True)
-    assert proxies.vectors.shape == (4, 10) and proxies.vectors.abs().max() <= 1 / 3 and proxies.vectors.std() > 0.1
+    proxies = Proxies(4, 9)
+    assert proxies.vectors.shape == (4, 9) and proxies.vectors.abs().max() <= 1 / 3 and proxies.vectors.std() > 0.1
     before = proxies.vectors.clone()
     proxies.update(BATCH)
     assert torch.equal(proxies.vectors, before)
     proxies(Points(torch.zeros(1, 9))).embeddings.sum().backward()
-    assert torch.equal(proxies.vectors.grad, torch.ones(4, 10))
-    assert Proxies(4, 9).vectors.shape == (4, 9) and list(proxies.state_dict()) == ["vectors"]
+    assert torch.equal(proxies.vectors.grad, torch.ones(4, 9))
+    assert list(proxies.state_dict()) == ["vectors"]
 
 
 def test_centers_move_by_the_papers_rule() -> None:

@@ -224,18 +224,22 @@ CASES = [
 ]
 
 
+def with_biases(vectors: Rows, biases: Rows | None = None) -> Rows:
+    return vectors if biases is None else [(*vector, *bias) for vector, bias in zip(vectors, biases, strict=True)]
+
+
 def check(case: Case, b: Batch) -> bool:
     objective = case.build(b).double()
     z = b.z.clone().requires_grad_()
     own = list(objective.parameters())
     for vectors in own:
-        vectors.data = b.vectors[:, : vectors.shape[1]].clone()
+        vectors.data = (b.vectors[:, : vectors.shape[1]] if vectors.ndim == 2 else b.vectors[:, -1]).clone()
     labels = case.labels(b)
     ids = None if labels is not None and b.samples == list(range(len(b.samples))) else b.samples
     return compare(
         lambda reduction: objective(z, labels, ids=ids, reduction=reduction),
         [z, *own],
-        lambda rows: case.oracle(b, rows[0], rows[-1]),
+        lambda rows: case.oracle(b, rows[0], with_biases(*rows[1:]) if own else rows[0]),
     )
 
 

@@ -107,8 +107,8 @@ def test_where_all_scores_are_equal_weston_watkins_pulls_as_a_softmax_does_and_c
 
     def slopes(objective: NeighborhoodObjective) -> Tensor:
         objective.double()
-        (vectors,) = objective.parameters()
-        torch.nn.init.zeros_(vectors)
+        vectors, bias = objective.parameters()
+        torch.nn.init.zeros_(vectors), torch.nn.init.zeros_(bias)
         return slope(objective(z, labels), vectors)
 
     softmax, hardest = slopes(Softmax(classes, 4)), slopes(Hinge(classes, 4))
@@ -119,9 +119,9 @@ def test_where_all_scores_are_equal_weston_watkins_pulls_as_a_softmax_does_and_c
 @given(batches())
 def test_weston_watkins_is_torchs_multi_margin_loss_up_to_its_divisor(b: Batch) -> None:
     objective = Hinge(7, b.z.shape[1], "weston-watkins", 0.7).double()
-    (vectors,) = objective.parameters()
+    vectors, bias = objective.parameters()
     labels = torch.as_tensor(b.labels) % 7
-    scores = b.z @ vectors[:, :-1].T + vectors[:, -1]
+    scores = b.z @ vectors.T + bias
     close(objective(b.z, labels), torch.nn.functional.multi_margin_loss(scores, labels, margin=0.7) * 7 / 6)
 
 

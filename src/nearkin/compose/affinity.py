@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nearkin.compose.derivatives import apply
 from nearkin.compose.near_pairs import NEAR, blocks, doubled, expanded, slopes
@@ -471,22 +471,34 @@ def _across(pull: Tensor, rows: Tensor, length: Tensor, share: float) -> Tensor:
     return torch.addcmul(pull, rows, along, value=-share, out=room).div_(length)
 
 
-@dataclass(frozen=True)
-class Affine:
-    """The linear classification head: w . q + b, for references that carry their bias b as one last coordinate.
+class Affine(nn.Module):
+    """The linear classification head: w . q + b, with a learned bias b for each reference.
+
+    Parameters
+    ----------
+    count : int
+        The number of references, each with a bias.
+    dimension : int
+        The embedding's size d. Biases start uniform in +-1/sqrt(d), as torch's linear layers do.
 
     Examples
     --------
     >>> import torch
     >>> from nearkin.compose import Affine
-    >>> Affine()(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0, 0.5]]))
-    tensor([[11.5000]])
+    >>> affinity = Affine(1, 2)
+    >>> _ = affinity.bias.data.fill_(0.5)
+    >>> affinity(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
+    tensor([[11.5000]], grad_fn=<AddmmBackward0>)
     """
 
-    own_references: ClassVar[bool] = True  # no references but the objective's own have that coordinate
+    own_references: ClassVar[bool] = True  # no references but the objective's own have a bias here
 
-    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        return torch.cat([queries, queries.new_ones(len(queries), 1)], 1) @ references.T  # cut in two, they would be copied for a gradient
+    def __init__(self, count: int, dimension: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(count).uniform_(-1 / math.sqrt(dimension), 1 / math.sqrt(dimension)))
+
+    def forward(self, queries: Tensor, references: Tensor) -> Tensor:
+        return torch.nn.functional.linear(queries, references, self.bias.to(queries.dtype))
 
 
 @dataclass(frozen=True)

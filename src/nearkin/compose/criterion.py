@@ -18,7 +18,7 @@ from nearkin.compose.derivatives import apply
 from nearkin.compose.log_sums import log_ratio, logsumexp
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Form, Related
-from nearkin.compose.value_checks import extremes, may_read
+from nearkin.compose.value_checks import may_read
 
 
 class Criterion(Protocol):
@@ -36,7 +36,7 @@ class Criterion(Protocol):
         and `outcome(affinity, choice)`, which takes their affinities.
     columns : {"classes", "answers"}, optional
         It has `by_column(affinity, column, there, apart)`, a shorter way for references of which each query has at most one positive at a
-        known column: vectors that stand for one class each, or one answer a class.
+        known column: vectors that stand for one class each, of which every query has one, or one answer a class.
     """
 
     def __call__(self, affinity: Tensor, relation: Related, /) -> Outcome: ...
@@ -106,35 +106,26 @@ def _soft(values: Tensor, valid: Tensor, candidates: Tensor) -> Outcome:
 
 
 def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, apart: bool = False) -> Outcome:
-    """any_positive where the one positive of query i stands in column[i] and all columns are candidates, or all others if `apart`.
-
-    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column does not exist is skipped.
-    """
+    """any_positive where the one positive of query i stands in column[i] and all columns are candidates, or all others if `apart`."""
     assert there is None
     n, m = affinity.shape
-    if not apart and may_read(column) and column.dtype == torch.int64:
-        low, high = extremes(column)
-        if low >= 0 and high < m:
-            values = cross_entropy(affinity, column, reduction="none")
-            return Outcome(values, torch.ones_like(values), torch.full((), n * m, device=values.device))
-    known = (column >= 0) & (column < m)
     if apart:
-        at = torch.where(known, column, 0).long()[:, None]
+        at = column[:, None]
         chosen = logsumexp(affinity, torch.ones_like(affinity, dtype=torch.bool).scatter_(1, at, False))
-        values = torch.where(known, chosen - affinity.gather(1, at)[:, 0], 0.0)
+        values = chosen - affinity.gather(1, at)[:, 0]
     else:
-        values = cross_entropy(affinity, torch.where(known, column, -1).long(), reduction="none", ignore_index=-1)
-    return Outcome(values, known.to(values.dtype), known.sum() * (m - 1 if apart else m))
+        values = cross_entropy(affinity, column, reduction="none")  # with nothing to mask, at a quarter of the time
+    return Outcome(values, torch.ones_like(values), torch.full((), n * (m - apart), device=values.device))
 
 
 def one_answer(affinity: Tensor, column: Tensor, there: Tensor | None, apart: bool = False) -> Outcome:
-    """each_positive where the one positive of query i, if any, stands in column[i], and the columns `there` (m,) are candidates."""
+    """each_positive where the one positive of query i stands in column[i], -1 if it has none; the columns `there` (m,) are candidates."""
     assert there is not None and not apart
     if not (may_read(affinity) and bool(there.all()) and len(there) > 1):
         column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no negative
         affinity = affinity.masked_fill(~there, torch.finfo(affinity.dtype).min)
-    outcome = own_column(affinity, column)
-    return outcome._replace(active=outcome.weight.sum())
+    weight = (column >= 0).to(affinity.dtype)
+    return Outcome(cross_entropy(affinity, column, reduction="none", ignore_index=-1), weight, weight.sum())
 
 
 @declares("expected")

@@ -78,7 +78,7 @@ class MarginSoftmax:
         affinity : Tensor
             (n, m) cosines.
         column : Tensor
-            (n,) columns; a query whose column does not exist is skipped.
+            (n,) columns.
         there : Tensor or None
             None: all columns are candidates.
         apart : bool
@@ -89,7 +89,7 @@ class MarginSoftmax:
         Outcome
             The value and the weight of every query.
         """
-        at = column.clamp(0, affinity.shape[1] - 1)[:, None]  # of queries that are skipped it does not matter which is lowered
+        at = column[:, None]
         if self.kind == "cosine":
             scaled = affinity / self.temperature
             lowered = scaled.scatter_add(1, at, scaled.new_full(at.shape, -self.margin / self.temperature))

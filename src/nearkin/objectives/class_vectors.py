@@ -166,8 +166,8 @@ class Softmax(NeighborhoodObjective):
 
     Notes
     -----
-    The head is the parameter `references.vectors`, (C, d + 1) with the bias in the last column: give
-    `objective.parameters()` to the optimizer.
+    The head is the parameters `references.vectors`, (C, d), and `affinity.bias`, (C,): give `objective.parameters()` to the
+    optimizer.
 
     References
     ----------
@@ -181,13 +181,13 @@ class Softmax(NeighborhoodObjective):
     >>> objective = Softmax(num_classes=3, dimension=4)
     >>> loss = objective(torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))
     >>> [tuple(p.shape) for p in objective.parameters()]
-    [(3, 5)]
+    [(3, 4), (3,)]
     """
 
     keys = ("bridle1990softmax",)
 
     def __init__(self, num_classes: int, dimension: int) -> None:
-        super().__init__(Proxies(num_classes, dimension, bias=True), Affine(), SameLabel(), any_positive)
+        super().__init__(Proxies(num_classes, dimension), Affine(num_classes, dimension), SameLabel(), any_positive)
 
 
 class Hinge(NeighborhoodObjective):
@@ -230,7 +230,8 @@ class Hinge(NeighborhoodObjective):
     >>> import torch
     >>> from nearkin import Hinge
     >>> objective = Hinge(num_classes=2, dimension=1)
-    >>> _ = objective.references.vectors.data.copy_(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))  # scores -f and f
+    >>> _ = objective.references.vectors.data.copy_(torch.tensor([[-1.0], [1.0]]))
+    >>> _ = objective.affinity.bias.data.zero_()  # scores -f and f
     >>> objective(torch.tensor([[2.0], [0.25]]), torch.tensor([1, 1]), reduction="none").tolist()
     [0.0, 0.5]
     """
@@ -251,7 +252,7 @@ class Hinge(NeighborhoodObjective):
         }
         check_choice("form", form, tuple(criteria))
         check_positive("margin", margin)
-        super().__init__(Proxies(num_classes, dimension, bias=True), Affine(), SameLabel(), criteria[form])
+        super().__init__(Proxies(num_classes, dimension), Affine(num_classes, dimension), SameLabel(), criteria[form])
 
 
 class ProxyNCA(NeighborhoodObjective):

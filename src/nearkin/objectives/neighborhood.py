@@ -113,23 +113,25 @@ class NeighborhoodObjective(Objective):
 
     def reads_half(self, batch: Points) -> bool:
         x = batch.embeddings
-        own = self.references.from_batch and self.references.columns is None and self.penalty is None
-        return own and reads_half(self.parts) and self._route(batch, x.shape[0], own=True) == "streamed"
+        own, parts = self.references.from_batch and self.references.columns is None and self.penalty is None, self.parts
+        return own and reads_half(parts) and self._route(parts, batch, x.shape[0], own=True) == "streamed"
 
-    def _route(self, batch: Points, references: int, own: bool) -> Route:
+    def _route(self, parts: Composition, batch: Points, references: int, own: bool) -> Route:
         n, d = batch.embeddings.shape
-        return plan(self.parts, n, references, batch.embeddings.device.type, d=d, engine=self.engine, own=own)
+        return plan(parts, n, references, batch.embeddings.device.type, d=d, engine=self.engine, own=own)
 
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
-        given, own = batch, references is None
+        given, own, parts = batch, references is None, self.parts  # attributes of a module take microseconds each
+        chosen = parts.references
         if references is None:
-            if getattr(self.references, "from_batch", False) and batch.ids is None:
+            if getattr(chosen, "from_batch", False) and batch.ids is None:
                 batch = Points(batch.embeddings, batch.labels, torch.arange(len(batch.embeddings), device=batch.embeddings.device))
-            references = self.references(batch)
-        elif getattr(self.affinity, "own_references", False):
+            references = chosen(batch)
+        elif getattr(parts.affinity, "own_references", False):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
-        parts, route = self.parts, self._route(batch, len(references.embeddings), own)
-        if route == "streamed" and (self.references.slots if own else not recorded(batch.embeddings)):
+        route = self._route(parts, batch, references.embeddings.shape[0], own)
+        full = own and chosen.columns == "classes"  # class vectors: no empty slots, and at least two classes
+        if route == "streamed" and (chosen.slots if own else not recorded(batch.embeddings)):
             # The kernels know no empty slots. How many are filled is read back, which a recorded step cannot do.
             references, route = (references, "dense") if recorded(batch.embeddings) else (filled(references), route)
         outcome: Outcome | None = None
@@ -139,26 +141,24 @@ class NeighborhoodObjective(Objective):
                 parts,
                 given if in_batch and self.supervision != "ids" else batch,
                 None if in_batch else references,
-                lookup=self.references.lookup() if own else None,
+                lookup=chosen.lookup() if own else None,
                 engine=self.engine,
                 precision=self.precision,
             )
         elif route == "selected":
             outcome = select(parts, batch, references)
         elif route == "column":
-            outcome = self._by_column(batch, references)
+            outcome = self._by_column(parts, batch, references)
         if outcome is None:
-            affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
-            full = own and self.references.columns == "classes"  # class vectors have no empty slots
-            outcome = self.criterion(affinity, (self.relation if full else partial(related, self.relation))(batch, references))
+            affinity = parts.affinity(batch.embeddings, references.embeddings)  # (n, m)
+            outcome = parts.criterion(affinity, (parts.relation if full else partial(related, parts.relation))(batch, references))
             if isinstance(outcome, Tensor):
                 raise TypeError(
-                    f"criterion {_name(self.criterion)} returned a tensor; return nearkin.compose.Outcome, with a value for each query"
+                    f"criterion {_name(parts.criterion)} returned a tensor; return nearkin.compose.Outcome, with a value for each query"
                 )
         if self.penalty is not None:
-            valid = outcome.weight > 0
-            outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
-        return self._contrasted(outcome, batch, references)
+            outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * (outcome.weight > 0))
+        return outcome if full else self._contrasted(outcome, batch, references)
 
     def _contrasted(self, outcome: Outcome, batch: Points, references: Points) -> Outcome:
         """Skip all queries where there is one class only. It comes last: a compiler stores what reads the labels after a sum over them."""
@@ -167,18 +167,18 @@ class NeighborhoodObjective(Objective):
         assert batch.labels is not None
         return inputs.contrasted(outcome, inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__))
 
-    def _by_column(self, batch: Points, references: Points) -> Outcome:
+    def _by_column(self, parts: Composition, batch: Points, references: Points) -> Outcome:
         """The short way where each query has at most one positive; queries that have none are left out where they can be counted."""
-        apart = self.parts.relation.column == "apart"
-        column, there = self.references.column(batch, references)
-        x, n = batch.embeddings, len(batch.embeddings)
-        rows = (column >= 0).nonzero()[:, 0] if may_read(column) and there is not None else column
-        if not 0 < len(rows) < n:
-            return self.parts.criterion.by_column(self.affinity(x, references.embeddings), column, there, apart)  # type: ignore[no-any-return]
-        some = self.parts.criterion.by_column(self.affinity(x.index_select(0, rows), references.embeddings), column[rows], there, apart)
+        price, apart = parts.criterion.by_column, parts.relation.column == "apart"
+        column, there = parts.references.column(batch, references)
+        x, n = batch.embeddings, batch.embeddings.shape[0]
+        rows = (column >= 0).nonzero()[:, 0] if there is not None and may_read(column) else column
+        if not 0 < rows.shape[0] < n:
+            whole: Outcome = price(parts.affinity(x, references.embeddings), column, there, apart)
+            return whole
+        some: Outcome = price(parts.affinity(x.index_select(0, rows), references.embeddings), column[rows], there, apart)
         values, weight = (x.new_zeros(n).index_copy(0, rows, part) for part in some[:2])
-        outcome: Outcome = some._replace(values=values, weight=weight)
-        return outcome
+        return some._replace(values=values, weight=weight)
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:

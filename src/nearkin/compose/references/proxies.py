@@ -22,30 +22,28 @@ class Proxies(References):
         The number of classes C.
     dimension : int
         The embedding's size d.
-    bias : bool, default=False
-        Whether each carries a bias as one more coordinate, for `Affine`.
     per_class : int, default=1
         Vectors of each class. Its row holds them one after the other, per_class * d numbers, for `NearestVector` and `SoftNearestVector`.
 
     Examples
     --------
     >>> from nearkin.compose import Proxies
-    >>> Proxies(10, 4, bias=True).vectors.shape
-    torch.Size([10, 5])
+    >>> Proxies(10, 4).vectors.shape
+    torch.Size([10, 4])
     """
 
     columns: ClassVar[str | None] = "classes"
     predicts: ClassVar[bool] = True
     labels: torch.Tensor
 
-    def __init__(self, num_classes: int, dimension: int, bias: bool = False, per_class: int = 1) -> None:
+    def __init__(self, num_classes: int, dimension: int, per_class: int = 1) -> None:
         super().__init__()
         check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
         check_whole("dimension", dimension, 1, "it is the embedding's size")
         check_whole("per_class", per_class, 1, "it is the number of vectors of each class")
         self.dimension = dimension
         bound = 1 / math.sqrt(dimension)
-        self.vectors = nn.Parameter(torch.empty(num_classes, per_class * dimension + bias).uniform_(-bound, bound))
+        self.vectors = nn.Parameter(torch.empty(num_classes, per_class * dimension).uniform_(-bound, bound))
         self.register_buffer("labels", class_labels(num_classes), persistent=False)
 
     def forward(self, batch: Points) -> Points:
@@ -58,7 +56,7 @@ class Proxies(References):
         return f"num_classes={len(self.vectors)}, dimension={self.dimension}, columns={self.vectors.shape[1]}"
 
     def known_classes(self) -> int:
-        return len(self.vectors)
+        return self.vectors.shape[0]
 
     def known_dimension(self) -> int:
         return self.dimension
