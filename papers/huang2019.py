@@ -89,6 +89,19 @@ def _by_images() -> tuple[Cell, ...]:
     return tuple(found)
 
 
+def _added() -> tuple[Cell, ...]:
+    """The same recipe with neighbors and without, by length."""
+    table, pairs = (
+        "beyond the paper: what discovery adds",
+        {"12.5": ("goal12", "alone12"), "25": ("goal25", "alone25"), "80": ("most", "alone80")},
+    )
+    return tuple(
+        _accuracy(table, f"million images = {millions}", trial, column=column, note="batches of 512" if millions == "80" else "")
+        for millions, trials in pairs.items()
+        for column, trial in zip(("discovery in rounds", "instance discrimination"), trials, strict=True)
+    )
+
+
 def _elsewhere() -> tuple[Cell, ...]:
     table, found = "beyond the paper: `--for discovery` on other data, as it is", []
     for short, (words, data, epochs, _) in ELSEWHERE.items():
@@ -253,5 +266,16 @@ def _after_test(trial: str | None) -> str:
 
 _NO_IMAGENET = "ImageNet is not at hand"
 _PROTOTYPE = "growing share and one cosine taken from a comparison on the test part"
-_TABLES = (*_by_images(), *_elsewhere(), *_lengths(), *_table_1(), *_table_2(), *_table_3(), *_compared(), *_counted_longer(), *_beyond())
+_TABLES = (
+    *_by_images(),
+    *_added(),
+    *_elsewhere(),
+    *_lengths(),
+    *_table_1(),
+    *_table_2(),
+    *_table_3(),
+    *_compared(),
+    *_counted_longer(),
+    *_beyond(),
+)
 CELLS = tuple(replace(cell, after_test=_after_test(cell.trial)) for cell in _TABLES)

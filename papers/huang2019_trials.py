@@ -185,6 +185,7 @@ TRIALS = (
     _trial("goal25", BETTER, CHOSEN, _LONG, {"epochs": "500"}, seeds=3, selected=_FIRST),
     _trial("alone12", BETTER, CHOSEN, _LONG, _INSTANCES, {"epochs": "250"}, selected=_FIRST),
     _trial("alone25", BETTER, CHOSEN, _LONG, _INSTANCES, {"epochs": "500"}, seeds=3, selected=_FIRST),
+    _trial("alone80", BETTER, CHOSEN, _LONG, _INSTANCES, {"batch_size": "512", "epochs": "1600"}, selected="as 80 M images"),
     _trial("alone-released", _RELEASED, _LONG, _INSTANCES, {"epochs": "250"}),
     _trial("best", BETTER, CHOSEN, _LONG, {"epochs": "1000"}, tune=_NEIGHBORS, tuning_epochs=_TRIED),
     _trial("most", BETTER, CHOSEN, _LONG, {"batch_size": "512", "epochs": "1600"}, tune=_RATES, tuning_epochs=_TRIED),

@@ -161,6 +161,13 @@ PICTURES = (
 )
 CELL_CURVES = (
     Curve(
+        "huang2019-discovery-adds",
+        "[huang2019and] beyond the paper: what discovery adds",
+        "CIFAR-10, one recipe with neighbors and without, by the number of training images processed; bands as in figure 4.",
+        "million images",
+        "weighted kNN accuracy",
+    ),
+    Curve(
         "huang2019-figure-4",
         "[huang2019and] figure 4: size k of a neighborhood",
         "Figure 4: CIFAR-10, every k at the same epochs; the band is the margin of the test part or, if wider, of seeds.",

@@ -14,7 +14,7 @@ BRITISH = (
     r"|catalogue|learnt|\bgrey|analyse|licence|artefact|judgement|whilst|per cent\b|centerd|towards"
 )
 PRIVATE = r"\b(kin|strangers?|mend(?:ed|s|ing)?|whoever|priced|unpriced|rivals?)\b"
-TRACES = r"GPU time|this visit|next visit|set up after a look|/tmp/|pypi\.org|registry\.npmjs|files\.pythonhosted"
+TRACES = r"gpu time|this visit|next visit|set up after a look|/tmp/|pypi\.org|registry\.npmjs|files\.pythonhosted"
 KEPT = (  # proper names
     "Neighbourhood Components Analysis",
     "Neighbourhood Discovery",
@@ -32,14 +32,14 @@ def texts(*patterns: str) -> list[Path]:
 
 
 def found(pattern: str, paths: list[Path]) -> list[str]:
-    looked = re.compile(pattern, re.IGNORECASE)
-    hits = []
+    """Where a pattern of lowercase letters occurs; to ignore case while searching takes five times as long as to lower the text."""
+    looked, hits = re.compile(pattern), []
     for path in paths:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            plain = line
-            for name in KEPT:
-                plain = plain.replace(name, "")
-            hits += [f"{path.relative_to(ROOT)}:{number}: {hit.group(0)}" for hit in looked.finditer(plain)]
+        text = path.read_text(encoding="utf-8")
+        for name in KEPT:
+            text = text.replace(name, "")
+        text = text.lower()
+        hits += [f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, hit.start()) + 1}: {hit.group(0)}" for hit in looked.finditer(text)]
     return hits
 
 

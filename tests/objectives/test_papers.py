@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ KEY = re.compile(r"\[([a-z]+\d{4}[a-z0-9]*)\]")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@cache
 def docstrings() -> list[tuple[str, str]]:
-    """(file, docstring) of everything in the package."""
+    """(file, docstring) of everything in the package; reading it takes seconds, which no worker should spend to collect its tests."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         nodes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, DOCUMENTED))
@@ -26,7 +28,10 @@ def docstrings() -> list[tuple[str, str]]:
     return found
 
 
-NAMED = {key for _, text in docstrings() for key in KEY.findall(text)}
+def named() -> set[str]:
+    return {key for _, text in docstrings() for key in KEY.findall(text)}
+
+
 CLASSES = [
     c for c in vars(objectives).values() if isinstance(c, type) and issubclass(c, Objective | WeightedSum) and c.__name__ in nearkin.__all__
 ]
@@ -35,11 +40,11 @@ CLASSES = [
 def test_every_named_paper_is_in_the_bibliography() -> None:
     known = bibliography()
     missing = {(file, key) for file, text in docstrings() for key in KEY.findall(text) if key not in known}
-    assert not missing and len(NAMED) > 20
+    assert not missing and len(named()) > 20
 
 
 def test_every_entry_is_named_somewhere() -> None:
-    assert not bibliography().keys() - NAMED
+    assert not bibliography().keys() - named()
 
 
 def test_entries_are_whole() -> None:
@@ -53,12 +58,12 @@ def test_entries_are_whole() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda c: c.__name__)
 def test_an_objective_names_the_papers_of_its_docstring(kind: type[Objective | WeightedSum]) -> None:
-    named = set(KEY.findall(kind.__doc__ or ""))  # which may mention others
+    own = set(KEY.findall(kind.__doc__ or ""))  # which may mention others
     assert set(kind.keys) <= bibliography().keys()
     if kind in (Objective, NeighborhoodObjective, WeightedSum, DirectRegression):  # which have no paper of their own
-        assert not kind.keys and not named
+        assert not kind.keys and not own
     else:
-        assert kind.keys and set(kind.keys) <= named
+        assert kind.keys and set(kind.keys) <= own
 
 
 def test_cite_takes_instances_classes_and_sums() -> None:
