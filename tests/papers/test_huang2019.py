@@ -176,6 +176,10 @@ def test_figures_4_to_6_are_drawn_once_all_their_points_are_there(tmp_path):
     assert [path.name for path in draw(tmp_path)] == [f"huang2019-figure-{number}.png" for number in (4, 5, 6)]
     save_run(tmp_path, "and-e50", **counted)
     assert [path.name for path in draw(tmp_path)] == [f"huang2019-figure-{name}.png" for name in (4, 5, 6, "6-longer")]
+    for name in ("goal12", "goal25", "most", "alone12", "alone25", "alone80"):
+        assert "huang2019-discovery-adds.png" not in [path.name for path in draw(tmp_path)]
+        save_run(tmp_path, f"and-{name}", **{"weighted-nn": 0.85, **counted})
+    assert "huang2019-discovery-adds.png" in [path.name for path in draw(tmp_path)]
     assert set(picture_lines(tmp_path)) == {curve.table for curve in CELL_CURVES}
 
 
@@ -183,7 +187,7 @@ def test_curves_have_the_points_and_margins_of_their_cells(tmp_path):
     pytest.importorskip("matplotlib")
     for k, value in zip(SIZES, (0.8, 0.79, 0.78, 0.7), strict=True):
         save_run(tmp_path, "and-base" if k == 1 else f"and-k{k}", **{"weighted-nn": value})
-    curve = CELL_CURVES[0]
+    [curve] = [one for one in CELL_CURVES if one.name == "huang2019-figure-4"]
     [axes] = curve.draw(verdicts([cell for cell in CELLS if cell.table == curve.table], tmp_path)).axes
     assert axes.lines[0].get_xdata().tolist() == list(SIZES) and axes.get_xscale() == "log"
     assert axes.lines[0].get_ydata().tolist() == pytest.approx([80, 79, 78, 70])
