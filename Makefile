@@ -14,7 +14,7 @@ SITE := .venv/.site
 DATA ?= data
 OLDEST := .venv/oldest
 
-.PHONY: demo test lint bench soak peers docs pages web wheel clean
+.PHONY: demo test lint bench soak peers docs web wheel clean
 
 demo: $(DEMO)
 	$(BIN)/nearkin demo
@@ -69,16 +69,14 @@ peers: $(READY)
 	$(BIN)/python -m pytest tests/peers
 
 # Writes the generated pages, then builds the site into docs/_build/html; open index.html in a browser.
-docs pages: export PYTHONPATH := .
-docs: pages
-	$(BIN)/python -m sphinx -n -W --keep-going -q -j auto -b html docs docs/_build/html
-
-pages: $(SITE)
+docs: export PYTHONPATH := .
+docs: $(SITE)
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/performance.py
 	$(BIN)/python docs/scale.py
 	$(BIN)/python docs/clean_page.py
 	$(BIN)/python docs/promises.py
+	$(BIN)/python -m sphinx -n -W --keep-going -q -j auto -b html docs docs/_build/html
 
 # The explorer's page is shipped built; this builds it again, byte for byte, and needs Node 18 or newer.
 web:
