@@ -91,10 +91,8 @@ def _by_images() -> tuple[Cell, ...]:
 
 def _added() -> tuple[Cell, ...]:
     """The same recipe with neighbors and without, by length."""
-    table, pairs = (
-        "beyond the paper: what discovery adds",
-        {"12.5": ("goal12", "alone12"), "25": ("goal25", "alone25"), "80": ("most", "alone80")},
-    )
+    table = "beyond the paper: what discovery adds"
+    pairs = {"12.5": ("goal12", "alone12"), "25": ("goal25", "alone25"), "80": ("most", "alone80")}
     return tuple(
         _accuracy(table, f"million images = {millions}", trial, column=column, note="batches of 512" if millions == "80" else "")
         for millions, trials in pairs.items()

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import unit
+from nearkin.compose.affinity import cosine, unit
+from nearkin.compose.criterion import any_positive
 from nearkin.compose.points import EMPTY, Points, filled
 from nearkin.compose.references import Anchors, Centers, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
 from nearkin.compose.references.anchors import _effort, assign, circle, orthonormal, packed, simplex, smallest_angle
 from nearkin.compose.relation import SameLabel
-from nearkin.objectives import PrecisionAtK
+from nearkin.objectives import NeighborhoodObjective, PrecisionAtK
 from tests.compose.polar_grid import polar_grid
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -266,3 +267,20 @@ def test_a_memory_needs_ids() -> None:
 def test_references_must_say_what_they_give_and_how_they_move() -> None:
     with pytest.raises(TypeError, match="abstract"):
         References()
+
+
+def test_class_vectors_of_your_own_need_not_say_how_many_there_are() -> None:
+    class Mine(References):
+        columns = "classes"
+
+        def forward(self, batch: Points) -> Points:
+            return Points(torch.eye(3), torch.arange(3))
+
+        def update(self, batch: Points) -> None:
+            return None
+
+    objective = NeighborhoodObjective(Mine(), cosine(0.1), SameLabel(), any_positive)
+    assert float(objective(torch.eye(3), torch.arange(3))) == pytest.approx(math.log(1 + 2 * math.exp(-10)), rel=1e-3)
+    for wrong in (3, -1):
+        with pytest.raises(ValueError, match=r"labels run from .*, but this objective was built for the classes 0 to 2"):
+            objective(torch.eye(3), torch.tensor([0, 1, wrong]))

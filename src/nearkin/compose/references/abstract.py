@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.compose.points import Points
+from nearkin.compose.value_checks import checked_range
 
 
 class References(nn.Module, ABC):
@@ -101,7 +102,9 @@ class References(nn.Module, ABC):
             (m,) which columns are filled; None: all of them.
         """
         assert batch.labels is not None
-        return batch.labels, None
+        if self.known_classes() is not None:  # then labels are checked before anything is computed
+            return batch.labels, None
+        return checked_range("classes", batch.labels, "labels", len(references.embeddings)), None
 
     def collect(self) -> None:
         """Bring state that is spread over ranks together, before the first rank saves it; every rank calls this."""
