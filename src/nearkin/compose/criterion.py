@@ -115,7 +115,7 @@ def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, ap
         values = chosen - affinity.gather(1, at)[:, 0]
     else:
         values = cross_entropy(affinity, column, reduction="none")  # with nothing to mask, at a quarter of the time
-    return Outcome(values, torch.ones_like(values), torch.full((), n * (m - apart), device=values.device))
+    return Outcome(values, torch.ones_like(values), torch.full((), n * (m - apart), device=values.device), even=True)
 
 
 def one_answer(affinity: Tensor, column: Tensor, there: Tensor | None, apart: bool = False) -> Outcome:

@@ -212,7 +212,7 @@ class _Step:
                 loss = reduce(outcome, reduction)
                 found = torch.autograd.grad(loss, [x, *leaves], allow_unused=True)
             self.depends = [gradient is not None for gradient in found]
-            counts = packed(*outcome[1:])
+            counts = packed(outcome.weight, outcome.active, outcome.clamped)
             numbers = numbers_of(checks) if checks else counts[:0]
             return loss.detach(), counts, numbers, *[gradient for gradient in found if gradient is not None]
 
