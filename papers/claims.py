@@ -1,9 +1,11 @@
 """The claims of each paper as differences of cells, and the rows whose restarts are compared."""
 
+from collections.abc import Iterable
+
 from papers import taylor2010
 from papers.claim import Claim, Difference, Term
 from papers.hao2018_trials import DROPOUT, ROW, trial_name
-from papers.huang2019_trials import ELSEWHERE, ROUNDS, SHORT, SIZES, WAYS, figures_of, nearest_of
+from papers.huang2019_trials import ELSEWHERE, LONG, PRINTED, ROUNDS, SHORT, SIZES, WAYS, compared, figures_of, nearest_of
 from papers.ren2014_trials import FEWER
 
 _FLAT = ("PCA", "PPCA", "LDA")
@@ -152,8 +154,17 @@ def _and(trial: str, figure: str = "weighted-nn") -> Term:
     return f"and-{trial}", figure
 
 
-def _printed_at_200(where: str, epochs: int) -> str:
-    return f"{where}, printed at 200 epochs per round, here {epochs}"
+def _printed_at_200(where: str, *epochs: int) -> str:
+    return f"{where}, printed at 200 epochs per round, here {' and '.join(map(str, epochs))}"
+
+
+def _at_lengths(pairs: Iterable[tuple[str, str, str]]) -> tuple[Difference, ...]:
+    """What a row has more than another, at both lengths of the compared rows."""
+    return tuple(
+        _minus(f"{a_round} epochs per round: {label}", _and(compared(more, a_round)), _and(compared(less, a_round)))
+        for a_round in (SHORT, LONG)
+        for label, more, less in pairs
+    )
 
 
 def _growth(how: str, trial: str) -> tuple[Difference, ...]:
@@ -177,9 +188,15 @@ _RESTARTS = f"confounded by schedules, {ROUNDS} restarts against one"  # where o
 
 
 _SCHEDULES = (
-    f"here confounded by schedules: AND restarts its rate in each of {ROUNDS} rounds, the others have one schedule over as many epochs"
+    f"the shorter ones confounded by schedules: AND restarts its rate in each of {ROUNDS} rounds, the others have one schedule over as "
+    "many epochs"
 )
-_SMALL = {"alex10": "CIFAR-10", "alex100": "CIFAR-100", "alexsvhn": "SVHN"}
+_LONG_ONE = f", {PRINTED} epochs per round and one schedule for all"
+_SMALL = (  # trials, data, length, caveat
+    *((trials, data, "", _RESTARTS) for trials, data in (("alex10", "CIFAR-10"), ("alex100", "CIFAR-100"), ("alexsvhn", "SVHN"))),
+    *((trials, data, _LONG_ONE, "") for trials, data in (("printed-alex10", "CIFAR-10"), ("printed-alex100", "CIFAR-100"))),
+)
+_TABLE_1 = f"{_printed_at_200('table 1', 2 * SHORT, PRINTED)}; {_SCHEDULES}"
 _HUANG = (
     Claim(
         "at equal length AND is ahead of Instance on CIFAR-10, ResNet-18",
@@ -214,26 +231,31 @@ _HUANG = (
     ),
     Claim(
         "AND is ahead of Instance and DeepCluster, except DeepCluster by a linear classifier on CIFAR-10",
-        f"{_printed_at_200('table 1', 2 * SHORT)}; {_SCHEDULES}",
+        _TABLE_1,
         tuple(
-            _minus(f"{data}, {how}: AND minus {row}", _and(f"{short}-and", figure), _and(f"{short}-{other}", figure), _RESTARTS)
+            _minus(
+                f"{data}, {how}{length}: AND minus {row}",
+                _and(f"{trials}-and", figure),
+                _and(f"{trials}-{other}", figure),
+                caveat,
+            )
+            for trials, data, length, caveat in _SMALL
             for how, figure in (("weighted kNN", "weighted-nn"), ("linear", "linear conv5"))
-            for short, data in _SMALL.items()
             for other, row in (("instance", "Instance"), ("cluster", "DeepCluster"))
             if (data, how, other) != ("CIFAR-10", "linear", "cluster")
         ),
     ),
     Claim(
         "AND gains more over Instance by weighted kNN than by a linear classifier",
-        f"{_printed_at_200('table 1', 2 * SHORT)}; {_SCHEDULES}",
+        _TABLE_1,
         tuple(
             Difference(
-                f"{data}: AND minus Instance by kNN, minus the same by a linear classifier",
-                (_and(f"{short}-and"), _and(f"{short}-instance", "linear conv5")),
-                (_and(f"{short}-instance"), _and(f"{short}-and", "linear conv5")),
-                _RESTARTS,
+                f"{data}{length}: AND minus Instance by kNN, minus the same by a linear classifier",
+                (_and(f"{trials}-and"), _and(f"{trials}-instance", "linear conv5")),
+                (_and(f"{trials}-instance"), _and(f"{trials}-and", "linear conv5")),
+                caveat,
             )
-            for short, data in _SMALL.items()
+            for trials, data, length, caveat in _SMALL
         ),
     ),
     Claim(
@@ -244,10 +266,14 @@ _HUANG = (
     ),
     Claim(
         "AND is ahead of Instance on fine classes",
-        f"{_printed_at_200('table 3', 8 * SHORT)}; {_SCHEDULES}",
+        f"{_printed_at_200('table 3', 8 * SHORT, PRINTED)}; {_SCHEDULES}",
         tuple(
-            _minus(f"{data}: AND minus Instance", _and(f"{short}-and"), _and(f"{short}-instance"), _RESTARTS)
-            for short, data in (("cub", "CUB-200"), ("dogs", "Stanford Dogs"))
+            _minus(f"{data}{length}: AND minus Instance", _and(f"{short}-and"), _and(f"{short}-instance"), caveat)
+            for short, data, length, caveat in (
+                ("cub", "CUB-200", "", _RESTARTS),
+                ("dogs", "Stanford Dogs", "", _RESTARTS),
+                ("printed-cub", "CUB-200", _LONG_ONE, ""),
+            )
         ),
     ),
     Claim(
@@ -265,23 +291,23 @@ _HUANG = (
     ),
     Claim(
         "an instance round before the first neighbors is better than none",
-        _printed_at_200("table 5", SHORT),
-        (_minus("instance round minus random start", _and("base"), _and("random")),),
+        _printed_at_200("table 5", SHORT, LONG),
+        _at_lengths([("instance round minus random start", "base", "random")]),
     ),
     Claim(
         "a curriculum is better than trusting all points at once",
-        _printed_at_200("table 6", SHORT),
-        (_minus("curriculum minus one-off", _and("base"), _and("oneoff")),),
+        _printed_at_200("table 6", SHORT, LONG),
+        _at_lengths([("curriculum minus one-off", "base", "oneoff")]),
     ),
     Claim(
         "the smallest neighborhoods are the best",
-        _printed_at_200("figure 4", SHORT),
-        tuple(_minus(f"k = 1 minus k = {k}", _and("base"), _and(f"k{k}")) for k in SIZES[1:]),
+        _printed_at_200("figure 4", SHORT, LONG),
+        _at_lengths([(f"k = 1 minus k = {k}", "base", f"k{k}") for k in SIZES[1:]]),
     ),
     Claim(
         "four rounds are better than fewer",
-        f"figure 5, here with the same epochs in all, {SHORT * ROUNDS}",
-        tuple(_minus(f"R = 4 minus R = {rounds}", _and("base"), _and(f"r{rounds}")) for rounds in (1, 2)),
+        f"figure 5, here with the same epochs in all, {SHORT * ROUNDS} and {LONG * ROUNDS}",
+        _at_lengths([(f"R = 4 minus R = {rounds}", "base", f"r{rounds}") for rounds in (1, 2)]),
     ),
     Claim(
         "consistent and inconsistent neighborhoods grow from round to round, and the consistent ones faster",

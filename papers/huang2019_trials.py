@@ -6,6 +6,8 @@ from nearkin.train.recipes import RECIPES
 from papers.cell import Keep, Settings, Trial
 
 SHORT = 6  # epochs per round where rows are only compared with each other; printed is 200
+LONG = 50  # the same where most neighbors are right, as in the paper
+PRINTED = 200
 ROUNDS = 5  # one of instances and four of discovery
 SIZES = (1, 5, 20, 100)  # k of figure 4
 
@@ -45,6 +47,7 @@ _COMPILED = {"compile": "true"}  # once in a process for all trials of one netwo
 _ALONE = {"compile": "false"}  # no other trial shares this network and batch size: compiling would take longer than it saves
 _LONG = {**_COMPILED, "checkpoint_seconds": "45"}  # so that an interrupted run can resume
 _BASE = {**_LARGER, **_COMPILED, "epochs": str(SHORT * ROUNDS)}
+_AT = {SHORT: _BASE, LONG: {**_LARGER, **_LONG, "epochs": str(LONG * ROUNDS)}}
 _INSTANCES = {"objective.name": "instance_discrimination"}
 _CLUSTERS = {"objective.name": "deep_cluster", "network.normalize": "false", **_ALONE}
 _CLIPPED = {"optimizer.clip": "1.0"}  # the embeddings are unbounded: without clipping those of the stand-in explode in the first 30 steps
@@ -118,6 +121,7 @@ _TRIED = 4 * SHORT * ROUNDS  # epochs of the tuning runs of the longest training
 _TWICE_LONG = {"epochs": str(2 * SHORT * ROUNDS)}
 _ALEX = {**_LARGER, **_COMPILED, **_TWICE_LONG, "network.name": "alexnet"}
 SETS = {"alex10": "cifar10", "alex100": "cifar100", "alexsvhn": "svhn"}
+_AS_PRINTED = {**_LONG, "epochs": str(PRINTED * ROUNDS), "discovery.restart": "false"}  # and one schedule for all
 _PHOTOGRAPHS = {"network.options.stem": "large", "batch_size": "128", "optimizer.learning_rate": "0.03", "data.size": "128"}
 _BIRDS = {**_LARGER, **_PHOTOGRAPHS, "epochs": str(8 * SHORT * ROUNDS)}
 METHODS: dict[str, tuple[str, Settings]] = {
@@ -125,6 +129,20 @@ METHODS: dict[str, tuple[str, Settings]] = {
     "instance": ("Instance", _INSTANCES),
     "cluster": ("DeepCluster", {**_CLUSTERS, **_CLIPPED}),
 }
+
+# Of tables 5 and 6 and figures 4 and 5; with none of them it is the base.
+COMPARED: dict[str, Settings] = {
+    "random": {"discovery.instance_round": "false"},
+    "oneoff": {"discovery.one_off": "true"},
+    **{f"k{k}": {"objective.options.k": str(k)} for k in SIZES[1:]},
+    **{f"r{rounds}": {"discovery.rounds": str(rounds)} for rounds in (1, 2, 8)},
+}
+
+
+def compared(name: str, a_round: int) -> str:
+    """The name of one of these at a length, without its beginning."""
+    return name if a_round == SHORT else f"long-{name}"
+
 
 # What `nearkin train DATA --for discovery` does, as it is, with as many views through a network as the other ways to learn.
 _RECIPE = {**RECIPES["discovery"].settings, **_LONG, "precision": "bfloat16", "least_steps": "0"}
@@ -161,11 +179,8 @@ def _elsewhere(short: str, way: str) -> Trial:
 TRIALS = (
     _trial("base", _BASE, keep="rounds", seeds=3, voters=tuple(FEW.values())),  # most rows of this length are compared with it
     _trial("twice", _BASE, _TWICE_LONG),  # as long as the AlexNet stand-in it is compared with
-    _trial("random", _BASE, {"discovery.instance_round": "false"}),
-    _trial("oneoff", _BASE, {"discovery.one_off": "true"}),
+    *(_trial(name, _AT[SHORT], settings) for name, settings in COMPARED.items()),
     _trial("goal12", BETTER, _LONG, {"epochs": "250"}, tune=_DECAYS, seeds=3),
-    *(_trial(f"k{k}", _BASE, {"objective.options.k": str(k)}) for k in SIZES[1:]),
-    *(_trial(f"r{rounds}", _BASE, {"discovery.rounds": str(rounds)}) for rounds in (1, 2, 8)),
     *(_trial(f"opt-{name}", _BASE, settings, held_out=True) for name, (_, settings) in OPTIONS.items()),
     *(_trial(f"change-{name}", BETTER, CHOSEN, _COMPILED, _TWICE_LONG, settings, held_out=True) for name, (_, settings) in CHANGES.items()),
     _trial("each", _BASE, _EACH, voters=tuple(FEW.values())),
@@ -198,6 +213,13 @@ TRIALS = (
         Trial(f"and-{short}-raw", data, settings, method="raw", seeds=1, figure=nearest_of(data))
         for short, (_, data, _, settings) in ELSEWHERE.items()
     ),
+    *(_trial(compared(name, LONG), _AT[LONG], settings, seeds=3) for name, settings in {"base": {}, **COMPARED}.items()),
+    *(
+        _trial(f"printed-{short}-{name}", _ALEX, _AS_PRINTED, settings, data=SETS[short], probe="conv5")
+        for short in ("alex10", "alex100")
+        for name, (_, settings) in METHODS.items()
+    ),
+    *(_trial(f"printed-cub-{name}", _BIRDS, _AS_PRINTED, METHODS[name][1], data="cub-200-2011", seeds=2) for name in ("and", "instance")),
     _trial("recipe25", _RECIPE, seeds=3, selected=_FIRST_RECIPE),
     _trial("recipe80", _RECIPE, {"epochs": "533"}, selected=_FIRST_RECIPE),
     _trial("e200", _RELEASED, _LONG, {"epochs": "1000"}),

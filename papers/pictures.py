@@ -13,6 +13,7 @@ from nearkin.report.image_grids import Hit, attention_by_stage, filters
 from nearkin.report.maps import Panel, embedding_map
 from papers import lu2019_pictures
 from papers.cell import AFTER_TEST, Cell
+from papers.huang2019_trials import LONG
 from papers.tables import TABLES, verdicts
 from papers.verdict import Verdict, comparable_margins
 
@@ -159,7 +160,24 @@ PICTURES = (
         attention,
     ),
 )
-CELL_CURVES = (
+_BAND = "the band is the margin of the test part or, if wider, of seeds"
+
+
+def _at_lengths(number: int, title: str, caption: str, axis: str) -> tuple[Curve, ...]:
+    """A figure of the compared rows, at both lengths."""
+    return tuple(
+        Curve(
+            f"huang2019-figure-{number}{ending}",
+            f"[huang2019and] figure {number}{where}: {title}",
+            f"Figure {number}: CIFAR-10, {caption.format(where)}.",
+            axis,
+            "weighted kNN accuracy",
+        )
+        for ending, where in (("", ""), ("-longer", f" at {LONG} epochs per round"))
+    )
+
+
+CELL_CURVES: tuple[Curve, ...] = (
     Curve(
         "huang2019-discovery-adds",
         "[huang2019and] beyond the paper: what discovery adds",
@@ -167,19 +185,12 @@ CELL_CURVES = (
         "million images",
         "weighted kNN accuracy",
     ),
-    Curve(
-        "huang2019-figure-4",
-        "[huang2019and] figure 4: size k of a neighborhood",
-        "Figure 4: CIFAR-10, every k at the same epochs; the band is the margin of the test part or, if wider, of seeds.",
-        "k, on a logarithmic axis",
-        "weighted kNN accuracy",
-    ),
-    Curve(
-        "huang2019-figure-5",
-        "[huang2019and] figure 5: rounds R",
-        "Figure 5: CIFAR-10, the same epochs in all divided between R rounds and the first one; bands as in figure 4.",
+    *_at_lengths(4, "size k of a neighborhood", f"every k at the same epochs{{}}; {_BAND}", "k, on a logarithmic axis"),
+    *_at_lengths(
+        5,
+        "rounds R",
+        "the same epochs in all divided between R rounds and the first one{}; bands as in figure 4",
         "rounds of discovery",
-        "weighted kNN accuracy",
     ),
     Curve(
         "huang2019-figure-6",
@@ -217,7 +228,8 @@ def picture_lines(results: Path) -> dict[str, list[str]]:
     """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to a folder next to the results."""
     lines: dict[str, list[str]] = lu2019_pictures.picture_lines(results)
     cells = [cell for _, some in TABLES.values() for cell in some]
-    for picture in (*CELL_CURVES, *PICTURES):
+    pictured: tuple[Curve | Picture, ...] = (*CELL_CURVES, *PICTURES)
+    for picture in pictured:
         if (results / f"{picture.name}.png").exists():
             trials = picture.trials if isinstance(picture, Picture) else {cell.trial for cell in cells if cell.table == picture.table}
             marked = any(cell.after_test for cell in cells if cell.trial in trials)

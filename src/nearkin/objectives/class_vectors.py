@@ -49,8 +49,8 @@ class NearestClassMean(NeighborhoodObjective):
     Warnings
     --------
     With scale 1, as printed, and many classes, E-NCM classifies well by the nearest anchor, but its nearest neighbors are poor: do
-    not search its embeddings. On the test images of CIFAR-100, with dropout 0.1 and one run each, the nearest anchor is then right
-    for 72% and the nearest training image only for 46%, where `Softmax` has 66%. docs/papers/hao2018.md compares scales.
+    not search its embeddings. On the test images of CIFAR-100, with dropout 0.1 and three runs each, the nearest anchor is then right
+    for 72% and the nearest training image only for 45%, where `Softmax` has 66%. docs/papers/hao2018.md compares scales.
 
     Notes
     -----
