@@ -367,6 +367,8 @@ def test_reduce_weighs_values() -> None:
     assert reduce(outcome, "none") is outcome.values
     light = outcome._replace(weight=torch.tensor([0.25, 0.25, 0.0]))
     assert reduce(light, "mean") == 3, "weights below one still divide"
+    even = Outcome(torch.tensor([1.0, 5.0]), torch.ones(2), torch.tensor(1))
+    assert all(reduce(even, kind) == reduce(even._replace(even=True), kind) for kind in ("mean", "sum"))  # type: ignore[arg-type]
     values = torch.ones(2, requires_grad=True)
     nobody = reduce(Outcome(values, torch.zeros(2), torch.tensor(0)), "mean")
     (65536 * nobody).backward()  # as a scaler of gradients does
