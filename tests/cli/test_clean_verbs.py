@@ -184,7 +184,9 @@ def test_picks_of_image_files_are_labeled_and_picked_again(tmp_path: Path, capsy
 
 def test_everything_labeled_leaves_nothing_to_pick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pick", str(vectors(tmp_path)), "--out", str(tmp_path / "out")]) == 1
-    assert "all 120 points have one, so there is nothing to choose" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "all 120 points have a label, so there is nothing to choose; put images without a label into one folder" in said
+    assert "choosing from" not in said, "it is said before anything is computed"
 
 
 def test_a_model_folder_is_cleaned_over_all_its_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

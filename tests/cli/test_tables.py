@@ -288,7 +288,9 @@ def test_columns_are_ignored_and_rows_without_a_class_are_picked_and_learned(
     parts = [line.rpartition(",") for line in people(80)]
     lines = [f"{a},some words about the person of row {at},{b if at % 2 else ''}" for at, (a, _, b) in enumerate(parts)]
     table = write(tmp_path / "t.csv", lines, HEADER.replace(",income", ",notes,income"))
-    assert "column 'notes' holds free text; leave it out by --ignore 'notes'" in refused(capsys, "pick", table, "--label", "income")
+    assert "column 'notes' holds free text; learn from it alone by --text 'notes', or leave it out by --ignore 'notes'" in refused(
+        capsys, "pick", table, "--label", "income"
+    )
     ignoring = ("--label", "income", "--ignore", "notes")
     assert "--ignore notes --labels" in run(capsys, "pick", table, *ignoring, "--budget", "4", "--out", "picks")
     picked = (tmp_path / "picks/picks.csv").read_text().splitlines()

@@ -208,9 +208,11 @@ def test_a_momentum_queue_says_which_line_was_forgotten(line: str, monkeypatch: 
             if forgotten != "queue.update(keys)":
                 queue.update(keys)
 
-    steps(30, "")  # a warning would be an error here
-    with pytest.warns(UserWarning, match=rf"gave keys 20 times and `{re.escape(line)}` was never called; add this line") as told:
-        steps(50, line)
+    steps(value_checks.UNMOVED + 10, "")  # a warning would be an error here
+    with pytest.warns(
+        UserWarning, match=rf"gave keys {value_checks.UNMOVED} times and `{re.escape(line)}` was never called; add this line"
+    ) as told:
+        steps(value_checks.UNMOVED + 30, line)
     assert len(told) == 1
 
 

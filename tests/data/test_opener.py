@@ -42,9 +42,9 @@ def test_wrong_arguments_are_named(how, error):
 
 
 def test_a_misspelled_name_proposes_a_known_one():
-    with pytest.raises(FileNotFoundError, match=r"what: 'cifr10' is neither .* Did you mean 'cifar-10'\? Known are digits, stick"):
+    with pytest.raises(FileNotFoundError, match=r"^'cifr10' is neither .* Did you mean 'cifar-10'\? Known are digits, stick"):
         open_data("cifr10")
-    with pytest.raises(FileNotFoundError, match=r"what: '/no/such/folder' is neither a file or folder nor a known data set. Known are"):
+    with pytest.raises(FileNotFoundError, match=r"^'/no/such/folder' is neither a file or folder nor a known data set. Known are"):
         open_data("/no/such/folder")
 
 

@@ -110,6 +110,7 @@ FILTERS = {
     "labels": (Where(labels=("a", "c", "never seen")), lambda i: KNOWN["labels"][i] in ("a", "c")),
     "metadata": (Where(metadata={"film": 2}), lambda i: i >= 200),
     "metadata as text": (Where(metadata={"film": "2"}), lambda i: i >= 200),
+    "metadata as another number": (Where(metadata={"film": 2.0}), lambda i: i >= 200),
     "two at once": (Where(labels=("b",), metadata={"split": "test"}), lambda i: KNOWN["labels"][i] == "b" and i % 10 == 0),
     "ids": (Where(ids=(3, 5, 299, 12345)), lambda i: i in (3, 5, 299)),
     "most of them": (Where(metadata={"split": "train"}), lambda i: i % 10 != 0),

@@ -467,7 +467,9 @@ def test_arguments_of_pytorch_metric_learning_are_told_what_to_write() -> None:
             objective(z, y, weights=y)
 
 
-def train(objective: Any, step: Callable[[], None], steps: int = 150, clear: Callable[[], None] | None = None) -> None:
+def train(
+    objective: Any, step: Callable[[], None], steps: int = value_checks.UNSTEPPED + 50, clear: Callable[[], None] | None = None
+) -> None:
     z, y = torch.randn(6, 3, requires_grad=True), torch.arange(3).repeat(2)
     for _ in range(steps):
         if clear:
@@ -479,7 +481,8 @@ def train(objective: Any, step: Callable[[], None], steps: int = 150, clear: Cal
 def test_parameters_that_no_optimizer_moves_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_checks, "_told", set())
     with pytest.warns(
-        UserWarning, match=r"ArcFace was called 100 times.*no optimizer moves them: give it \[\*network.parameters\(\), \*objec"
+        UserWarning,
+        match=rf"ArcFace was called {value_checks.UNSTEPPED} times.*no optimizer moves them: give it \[\*network.parameters\(\), \*objec",
     ) as found:
         train(ArcFace(3, 3), lambda: None)
     assert len(found) == 1
@@ -487,7 +490,7 @@ def test_parameters_that_no_optimizer_moves_are_said_once(monkeypatch: pytest.Mo
         warnings.simplefilter("error")
         train(ArcFace(3, 3), lambda: None)  # said once
         monkeypatch.setattr(value_checks, "_told", set())
-        train(ArcFace(3, 3), lambda: None, steps=99)
+        train(ArcFace(3, 3), lambda: None, steps=value_checks.UNSTEPPED - 1)
         train(SupCon(), lambda: None)  # it has none
         moved = ArcFace(3, 3)
         train(moved, torch.optim.SGD(moved.parameters(), 0.1).step)

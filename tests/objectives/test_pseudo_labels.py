@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from nearkin.objectives import DeepCluster, NoiseAsTargets
+from nearkin.objectives import DeepCluster, NoiseAsTargets, WeightedSum
 from nearkin.objectives.pseudo_labels import clustered, whitened
 
 
@@ -96,3 +96,24 @@ def test_the_exchange_is_the_best_there_is():
 def test_errors(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("build", [DeepCluster, NoiseAsTargets])
+def test_an_update_knows_its_slots(build):
+    objective = build(8, 4)
+    with pytest.raises(ValueError, match=r"ids run from -1 to 6, but there are slots for 0 to 7"):
+        objective.update(torch.randn(8, 4), ids=torch.arange(8) - 1)
+    with pytest.raises(ValueError, match=r"ids are missing: pseudo-labels are kept for every sample"):
+        objective.update(torch.randn(8, 4))
+
+
+def test_a_sum_refreshes_its_terms():
+    terms = {"a": (1.0, DeepCluster(60, 4, clusters=3)), "b": (1.0, NoiseAsTargets(60, 4))}
+    both = WeightedSum(terms)
+    x = torch.randn(60, 4)
+    both.update(x, ids=torch.arange(60))
+    alone = DeepCluster(60, 4, clusters=3)
+    alone.update(x, ids=torch.arange(60))
+    before = both.terms["a"].cluster.clone()
+    assert both.refresh(3) == alone.refresh(3) and torch.equal(both.terms["a"].cluster, alone.cluster)
+    assert not torch.equal(both.terms["a"].cluster, before)

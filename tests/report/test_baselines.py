@@ -10,7 +10,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from nearkin.data import Dataset
 from nearkin.evaluate import Score
 from nearkin.models.folder import Model
-from nearkin.report.baselines import Baseline, Discriminant, _histograms, _small, compare, compare_with_raw_inputs
+from nearkin.report.baselines import Baseline, Discriminant, Spread, _histograms, _small, compare, compare_with_raw_inputs
 from nearkin.report.measure import Measured
 from nearkin.report.subject import Subject, embedded
 
@@ -167,3 +167,17 @@ def test_discriminants_do_not_depend_on_units():
     units = np.array([1, 10, 0.1, 1, 5, 1])
     first, second = (Discriminant(2).fit(rows, labels).transform(rows) for rows in (x.astype(np.float64), x * units))
     assert first.shape == (120, 2) and np.allclose(np.abs(first), np.abs(second), atol=1e-6)
+
+
+def test_a_copy_among_few_points_does_not_ruin_the_discriminants():
+    """Its direction without variance would be scaled up to those that tell classes apart."""
+    x, labels = groups(points=120, dimensions=300)
+    for copies in (0, 1, 3):
+        some, classes = x[:60].copy(), labels[:60].copy()
+        some[:copies], classes[:copies] = some[30 : 30 + copies], classes[30 : 30 + copies]
+        narrow = Spread(59, random_state=0)
+        found = Discriminant(2).fit(narrow.fit_transform(some), classes)
+        assert len(narrow.components_) == 59 - copies
+        along = [found.transform(narrow.transform(part)) for part in (some, x[60:])]
+        nearest = np.square(along[1][:, None] - along[0]).sum(2).argmin(1)
+        assert (classes[nearest] == labels[60:]).mean() > 0.9, copies

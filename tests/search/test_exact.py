@@ -373,6 +373,36 @@ def test_errors(queries: Any, references: Any, options: dict[str, Any], match: s
         nearest(queries, references, **({"k": 2} | options))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [2, 9])
+def test_parallel_vectors_tie_and_stay_in_order(count: int, dtype: torch.dtype) -> None:
+    """But for a score in a thousand, which is between two multiples of 2^-42."""
+    generator, wrong = torch.Generator().manual_seed(0), 0
+    for _ in range(100):
+        one = torch.randint(1, 9, (1, 5), generator=generator).to(dtype)
+        queries, among = torch.randint(-4, 5, (count, 5), generator=generator).to(dtype), torch.cat([3 * one, one, 5 * one, 7 * one])
+        for affinity in (cosine(), Normalized(SquaredEuclidean())):
+            for k in (2, 4):
+                wrong += int((nearest(queries, among, k, affinity).positions != torch.arange(k)).any(1).sum())
+    assert wrong <= 0.002 * 400 * count
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_equal_cosines_of_different_directions_tie(count: int) -> None:
+    queries, among = torch.tensor([[2.0, 0.0, 1.0]] * count), torch.tensor([[2.0, 1.0, 2.0], [1.0, 0.0, 0.0]])
+    assert nearest(queries, among, 2, cosine()).positions.tolist() == [[0, 1]] * count
+
+
+def test_ids_are_whole_numbers_in_any_container() -> None:
+    names = np.array(list("abcd"))
+    listed = Points(X, None, IDS.tolist())  # type: ignore[arg-type]
+    assert nearest(listed, Points(X, None, IDS.numpy()), 1, exclude_same_id=True).positions.shape == (4, 1)
+    with pytest.raises(ValueError, match=r"queries.ids must be whole numbers, not <U1; number the samples 0, 1, 2, ... and keep their"):
+        nearest(Points(X, None, names), X, 1)
+    with pytest.raises(TypeError, match=r"affinity must be a function of .* such as nearkin.compose.cosine\(\), not 'cosine'"):
+        nearest(X, X, 1, "cosine")  # type: ignore[arg-type]
+
+
 @everywhere
 def test_a_set_among_itself_computes_each_pair_once_and_finds_the_same(name: str, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     x = torch.cat([drawn(60, 5, 0), drawn(37, 5, 1) / 8, drawn(9, 5, 0)])  # some of them copies

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -148,11 +149,11 @@ def write(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def table_of(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
-    """Rows as a table of plain texts."""
-    table = Table(*columns)
+def table_of(columns: Sequence[str], rows: Sequence[dict[str, Any]], data: str) -> Table:
+    """Rows as a table of plain texts, with paths below the data as they are there."""
+    table, below = Table(*columns), f"{Path(data).absolute()}{os.sep}"
     for row in rows:
-        table.add_row(*(Text(str(row[name]), overflow="fold") for name in columns))
+        table.add_row(*(Text(str(row[name]).replace(below, ""), overflow="fold") for name in columns))
     return table
 
 
@@ -169,7 +170,7 @@ def _print(arguments: Namespace, out: Path, problems: Problems, *, labeled: bool
         console.print(f"No problems found among {len(problems.names):,} points.")
         return
     shown = [row for kind in problems.counts for row in [one for one in rows if one["kind"] == kind][:SHOWN]]
-    console.print(table_of(("kind", "path", "label", "suggested", "score", "reason"), shown))
+    console.print(table_of(("kind", "path", "label", "suggested", "score", "reason"), shown, arguments.data))
     counts = ", ".join(f"{count:,} {kind}" for kind, count in problems.counts.items())
     console.print(f"{counts}; all of them are in {out / 'problems.csv'}.", soft_wrap=True, markup=False)
     console.print(

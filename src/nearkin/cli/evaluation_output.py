@@ -80,7 +80,8 @@ def _device(model: Model) -> str:
 
 def score_table(measured: Measured) -> Table:
     """All figures, one section for each family."""
-    table = Table("figure", "value", "95 % interval", "chance", "left out")
+    table = Table("figure", "value", "interval", "chance", "left out")
+    table.caption, table.caption_justify = "intervals are of 95 %; those of clusters are the range over restarts of k-means", "left"
     for column in table.columns[1:4]:
         column.justify = "right"
     family = None

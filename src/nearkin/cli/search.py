@@ -64,7 +64,8 @@ def run(arguments: Namespace) -> int:
             note(f"no point has the label {label!r}; the labels are {few(known)}")
     if where.metadata and not any(result.answer.hits for result in found):
         asked = ", ".join(f"{name}={value}" for name, value in where.metadata.items())
-        note(f"no point passed --where {asked}; check the name and the value")
+        fix = "classes are chosen by --label" if "label" in where.metadata else "check the name and the value"
+        note(f"no point passed --where {asked}; {fix}")
     if arguments.json:
         json.dump([_json(result, arguments.rescale) for result in found], sys.stdout, indent=1)
         sys.stdout.write("\n")

@@ -2,7 +2,7 @@
 
 import hashlib
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,13 +51,21 @@ class Unlearned(NamedTuple):
     words: str
 
 
-def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
-    """The data that the arguments name, or those of a model folder with their parts; features are kept in `out`."""
+def unlearned(arguments: Namespace, out: Path, view: TrainingView, check: Callable[[Dataset], None] | None = None) -> Unlearned:
+    """The data that the arguments name, or those of a model folder with their parts; features are kept in `out`.
+
+    `check` looks at the data before anything is computed.
+    """
     folder = folder_of(arguments)
     if folder is None:
-        return _embedded(_opened(arguments, view), arguments, out, view)
+        data = _opened(arguments, view)
+        if check is not None:
+            check(data)
+        return _embedded(data, arguments, out, view)
     data = whole_data(Namespace(**vars(arguments), folder=str(folder)), folder, view.message)
     data = _corrected(data, arguments.labels or (), view)
+    if check is not None:
+        check(data)
     model = load(folder, device=arguments.device, verify=not arguments.no_verify)
     if arguments.encoder is None and model.has_features and "features" in model.about and has_contents(data):
         prepare = Prepare(model.prepare, data.kind)

@@ -96,6 +96,8 @@ def as_tensors(given: Any) -> Any:
     if isinstance(given, np.ndarray) and given.dtype.kind in "fiub" and not isinstance(given, np.memmap):
         return torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ["C", "W"]))
     if isinstance(given, tuple):  # Points, or the groups of queries and of references
+        if isinstance(given, Points):  # labels and ids may be lists
+            given = Points(given[0], *(np.asarray(part) if isinstance(part, list) else part for part in given[1:]))
         parts = map(as_tensors, given)
         return Points(*parts) if isinstance(given, Points) else tuple(parts)
     return given
@@ -174,5 +176,13 @@ def encode_labels(values: Sequence[Any] | np.ndarray) -> tuple[Tensor, np.ndarra
     >>> codes.tolist(), classes.tolist()
     ([0, 1, 0], ['cat', 'dog'])
     """
-    classes, codes = np.unique(np.asarray(values), return_inverse=True)
+    names = np.asarray(values)
+    missing = [at for at, name in enumerate(names.flat) if _is_missing(name)] if names.dtype.kind in "Of" else []
+    if missing:
+        raise ValueError(f"values are missing in rows {missing[:5]}; leave these points out, or name their class")
+    classes, codes = np.unique(names, return_inverse=True)
     return torch.from_numpy(codes.astype(np.int64)), classes
+
+
+def _is_missing(name: Any) -> bool:
+    return name is None or (isinstance(name, float | np.floating) and bool(np.isnan(name)))

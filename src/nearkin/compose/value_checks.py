@@ -306,8 +306,7 @@ def _copies(found: Found) -> str:
     )
 
 
-UNSTEPPED = 100  # calls after which parameters that no optimizer moves are said, because some accumulate gradients over many
-UNMOVED = 20  # calls after which a missing update is said: more than most accumulate gradients over
+UNSTEPPED = UNMOVED = 300  # calls after which a missing step or update is said: more than gradients are accumulated over
 _told: set[str] = set()  # what was warned of in this process
 
 

@@ -347,7 +347,7 @@ def _recognized(name: str, cells: Cells, ids: bool) -> Column | str:
     if said == "text":
         words = float(np.mean([len(cell.split()) for cell in present[:1000]]))
         if words >= WORDS and len(distinct) > len(present) / 2:
-            fix = f"leave it out by --ignore {name!r} (ignore_columns), or replace it by the text's embedding"
+            fix = f"learn from it alone by --text {name!r}, or leave it out by --ignore {name!r} (ignore_columns)"
             return f"{REFUSED}column {name!r} holds free text; {fix}"
         if ids and len(present) >= ENOUGH and len(distinct) > 0.95 * len(present):
             return f"a text of its own in almost every row, like an id ({TO_KEEP})"

@@ -51,6 +51,7 @@ def check_leaks(data: Dataset, report: Report | None = None) -> None:
         ...
     nearkin.data.leaks.LeakError: toy: the same content is in two splits 1 times; remove one of each, or split by group:
       toy row 0 [train] = toy row 2 [test]
+    `nearkin clean` lists copies; `--set data.leaks=allow` trains all the same, and figures will be too good
     """
     found = leaks(data, report)
     if not found:
@@ -61,6 +62,7 @@ def check_leaks(data: Dataset, report: Report | None = None) -> None:
         f"{data.name}: the same content is in two splits {len(found):,} times; remove one of each, or split by group:\n  "
         + "\n  ".join(listed)
         + rest
+        + "\n`nearkin clean` lists copies; `--set data.leaks=allow` trains all the same, and figures will be too good"
     )
 
 

@@ -231,7 +231,7 @@ def _named(text: str) -> str | None:
 def _unknown(text: str) -> str:
     near = nearest_name(text)
     meant = f" Did you mean {near!r}?" if near else ""
-    return f"what: {text!r} is neither a file or folder nor a known data set.{meant} Known are {', '.join(SETS)}"
+    return f"{text!r} is neither a file or folder nor a known data set.{meant} Known are {', '.join(SETS)}"
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:

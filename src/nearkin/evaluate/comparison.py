@@ -16,6 +16,7 @@ from nearkin.compose.points import Points
 from nearkin.compose.validation import check_finite, check_whole
 from nearkin.search.candidates import full_precision
 from nearkin.search.exclusion import Exclusion
+from nearkin.search.inputs import check_ids
 from nearkin.search.measure import Factors, Measure, factors, grain, inverse_lengths, measure
 
 GROWING = ("squared_euclidean", "euclidean", "inner_product")  # metrics whose values overflow; a cosine is of unit vectors
@@ -183,10 +184,7 @@ def _check(points: Points, name: str, labeled: bool) -> None:
         raise ValueError(f"{name}.labels are missing; this metric needs classes: Points(embeddings, labels)")
     if labeled:
         class_labels(points.labels, len(points.embeddings), f"{name}.labels")
-    if points.ids is not None and points.ids.shape != (len(points.embeddings),):
-        raise ValueError(
-            f"{name}.ids have shape {tuple(points.ids.shape)} for {len(points.embeddings)} embeddings; give one integer for each"
-        )
+    check_ids(points, name)
 
 
 def _check_size(x: Tensor, name: str) -> None:

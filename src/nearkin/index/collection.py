@@ -27,6 +27,7 @@ from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.lock import owned
 from nearkin.data.pixels import Framing
 from nearkin.data.progress import Report, Ticker, few, inform
+from nearkin.data.sample import sample_of
 from nearkin.data.texts import Texts
 from nearkin.index import rejection, thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
@@ -355,6 +356,8 @@ class Collection:
 
     def _added(self, data: Dataset, report: Report | None) -> Added:
         """`add`, by the owner of the folder: another writer would add what this one has just found missing."""
+        if not isinstance(data, Dataset):
+            raise TypeError(f"data must be a Dataset, not {type(data).__name__}; pass nearkin.data.open(...), of a file or an array")
         sources = source_names(data)
         known = self.index.known_sources(sources)
         fresh = [row for row, source in enumerate(sources) if source not in known]
@@ -553,7 +556,7 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
     workers = None if len(rows) > MIN_FILES_FOR_WORKERS else 0
     loader = Loader(data, device=model.device, resident_bytes=0, workers=workers, report=report)
     ticker = Ticker(report, f"indexing {data.name}", len(rows), "points")
-    splits, sources, done = _splits(folder, data), source_names(data), 0
+    splits, sources, done = _splits(folder, data, report), source_names(data), 0
     for embeddings, at in _embedded(folder, model, data, rows, loader):
         yield Entries(
             embeddings,
@@ -614,7 +617,7 @@ def _thumbnails(data: Dataset, rows: Sequence[int]) -> list[bytes]:
     return [thumbnail.of_pixels(image) for image in data.read(data.ids[list(rows)])] if data.kind == "images" else []
 
 
-def _splits(folder: Path, data: Dataset) -> Sequence[str]:
+def _splits(folder: Path, data: Dataset, report: Report | None) -> Sequence[str]:
     """The split of each point during training, if the model was trained on these data; otherwise the split that the data name."""
     run, page = folder / "run.json", folder / "split.json"
     if not run.exists() or not page.exists():
@@ -625,8 +628,12 @@ def _splits(folder: Path, data: Dataset) -> Sequence[str]:
     names = np.array(data.split, dtype="<U10")
     within = np.flatnonzero(names == "train") if "cut" in made else np.arange(len(data))
     cut = made.get("cut", made)
-    if data.name in (source.name, source.stem) and cut.get("points") == len(within):
-        names[names == WHOLE] = "train"  # where nothing was held out
-        for name, rows in cut.get("rows", {}).items():
-            names[within[rows]] = name
+    if data.name not in (source.name, source.stem) or "points" not in cut:
+        return [str(name) for name in names]
+    if cut["points"] != len(within) or made.get("sample") not in (None, sample_of(data)):
+        inform(report, f"{data.name} has the name of the data of training, and other points: they are indexed without their split of then")
+        return [str(name) for name in names]
+    names[names == WHOLE] = "train"  # where nothing was held out
+    for name, rows in cut.get("rows", {}).items():
+        names[within[rows]] = name
     return [str(name) for name in names]

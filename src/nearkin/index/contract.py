@@ -5,6 +5,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -16,6 +17,8 @@ from nearkin.compose.validation import check_finite, check_whole
 
 if TYPE_CHECKING:
     from nearkin.compose.points import Points
+
+DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -688,8 +691,14 @@ class VectorIndex(Protocol):
 
 
 def as_text(value: Any) -> str:
-    """A metadata value as the text it is compared by."""
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=_plain)
+    """A metadata value as the text it is compared by: 1, 1.0 and "1" are the same, and so are True and "true"."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=_plain)
+    if text in ("True", "False"):
+        return text.lower()
+    if DECIMAL.fullmatch(text):
+        whole, _, rest = text.partition(".")
+        return f"{whole}.{digits}" if (digits := rest.rstrip("0")) else whole
+    return text
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from nearkin.data.files import read_bytes
-from nearkin.data.pixels import open_image
+from nearkin.data.pixels import open_image, plain
 
 SIDE = 128  # pixels at most
 PLAIN = 64  # side up to which PNG is used, which is exact
@@ -18,7 +18,7 @@ def of_file(path: str) -> bytes:
     try:
         with open_image(read_bytes(path)) as stored:
             stored.draft("RGB", (2 * SIDE, 2 * SIDE))  # lets a large JPEG be decoded at a fraction of its size
-            return _encoded(ImageOps.exif_transpose(stored).convert("RGB"))
+            return _encoded(plain(ImageOps.exif_transpose(stored), 3))  # on white, as the network sees it
     except Exception:  # decoders raise many kinds of errors; a point without a thumbnail is still added
         return b""
 

@@ -281,5 +281,4 @@ def _rows(batch: Points, references: Points | None, size: int) -> Tensor:
 
 
 def _remember(seen: Tensor, batch: Points) -> None:
-    assert batch.ids is not None
-    seen[batch.ids] = batch.embeddings.to(seen.dtype)
+    seen[_rows(batch, None, len(seen))] = batch.embeddings.to(seen.dtype)

@@ -168,6 +168,22 @@ class WeightedSum(nn.Module):
         ]
         return torch.stack(values).sum(0)
 
+    def refresh(self, seed: int) -> str | None:
+        """Let every term look at all samples again, between epochs; see `Objective.refresh`.
+
+        Parameters
+        ----------
+        seed : int
+            Decides what is drawn at random.
+
+        Returns
+        -------
+        str or None
+            Why training must stop, in the words of the first term that says so, or None to continue.
+        """
+        stops = [term.refresh(seed) for term in self.named_objectives().values()]
+        return next((why for why in stops if why), None)
+
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         """Move the state of every term; call it after each optimizer step.
 

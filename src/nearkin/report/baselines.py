@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.decomposition import PCA
 from torch import Tensor
 from torch.nn import functional
 
@@ -35,6 +36,7 @@ ITERATIONS = 50
 HELD = 8 << 30  # bytes of inputs in memory at most
 CHUNK = 256  # images read at a time
 SEED = 0
+FLAT = 1e-6  # of the largest variance: directions with less hold rounding
 TARGETS = 3  # target neighbors of LMNN
 HISTOGRAM, FROZEN = "color histogram", "frozen encoder"
 AGAINST_RAW = "Compared with raw inputs"
@@ -49,6 +51,25 @@ class Baseline:
     scores: dict[str, Score]
     seconds: float  # to fit
     note: str = ""
+
+
+class Spread(PCA):  # type: ignore[misc]
+    """PCA without directions in which the points do not differ: copies among few points leave some, and a method that scales columns to
+    one variance, as a shrunk covariance does, would take their rounding for data."""
+
+    components_: np.ndarray
+    explained_variance_: np.ndarray
+
+    def fit(self, rows: np.ndarray, _: object = None) -> Self:
+        """Fit, and drop directions with less than a millionth of the largest variance."""
+        super().fit(rows)
+        kept = max(1, int((self.explained_variance_ > FLAT * self.explained_variance_[0]).sum()))
+        self.components_, self.explained_variance_ = self.components_[:kept], self.explained_variance_[:kept]
+        return self
+
+    def fit_transform(self, rows: np.ndarray, _: object = None) -> np.ndarray:
+        """Fit, and return the points along the directions."""
+        return np.asarray(self.fit(rows).transform(rows))
 
 
 class Discriminant(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -194,7 +215,6 @@ def _fit_error(method: Any, rows: np.ndarray, labels: np.ndarray | None) -> str:
 
 
 def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Callable[[], Any], str]]:
-    from sklearn.decomposition import PCA
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
@@ -204,8 +224,8 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     wide = min(WIDE, inputs, points - 1)
     note = "" if subject.references.data.table is None else "columns standardized, categories one-hot"
 
-    def narrowed(last: Any) -> Any:
-        return make_pipeline(PCA(wide, random_state=SEED), last) if inputs > WIDE and wide > dimension else last
+    def narrowed(last: Any, how: type[PCA] = PCA) -> Any:
+        return make_pipeline(how(wide, random_state=SEED), last) if inputs > WIDE and wide > dimension else last
 
     methods: list[tuple[str, Callable[[], Any], str]] = [
         (raw, lambda: None, note),
@@ -234,7 +254,7 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     if classes > 1:
         most = min(classes - 1, dimension)
         methods += [
-            ("LDA", lambda: narrowed(Discriminant(most)), "with shrinkage"),
+            ("LDA", lambda: narrowed(Discriminant(most), Spread), "with shrinkage"),
             ("linear NCA", lambda: reduced(LinearNCA(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
             ("LMNN", lambda: reduced(LMNN(least, n_neighbors=TARGETS, max_iter=ITERATIONS, random_state=SEED)), stopped),
         ]

@@ -74,7 +74,8 @@ def nearest(
     """Find the k nearest references of every query, exactly.
 
     Rankings are those of float64 arithmetic on the numbers you pass, whatever the block size and however far the data are from the
-    origin. Ties go to the earlier reference. Affinities are rounded to the type of the inputs.
+    origin. Ties go to the earlier reference; scores of unit vectors are rounded to multiples of 2^-42 first, so that parallel vectors
+    tie. Affinities are rounded to the type of the inputs at the end.
 
     Parameters
     ----------
@@ -217,7 +218,7 @@ def _search_known(how: Measure, sides: _Sides) -> Neighbors:
     if count >= m:  # every reference was a candidate
         return Neighbors(columns, scores)
     kth = scores[:, k - 1]
-    room = slack(how, made, kth)
+    room = slack(how, made, kth) + how.step
     unsure = ((least > -torch.inf) & (shown(how, made, kth) <= least + room)).nonzero()[:, 0]
     if len(unsure):
         floor = (shown(how, made, kth) - room)[unsure]

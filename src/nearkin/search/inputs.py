@@ -92,8 +92,23 @@ def _check_shape(points: Points, name: str) -> None:
     if not isinstance(x, Tensor | np.ndarray) or x.ndim != 2 or 0 in x.shape:
         shape = tuple(x.shape) if isinstance(x, Tensor | np.ndarray) else type(x).__name__
         raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
-    if points.ids is not None and points.ids.shape != (len(x),):
-        raise ValueError(f"{name}.ids have shape {tuple(points.ids.shape)} for {len(x)} embeddings; give one integer for each")
+    check_ids(points, name)
+
+
+def check_ids(points: Points, name: str) -> None:
+    """Check that there is a whole number for each point, if there are ids."""
+    ids, n = points.ids, len(points.embeddings)
+    if ids is None:
+        return
+    if not isinstance(ids, Tensor | np.ndarray) or not (ids.dtype.kind in "iu" if isinstance(ids, np.ndarray) else _whole(ids)):
+        kind = ids.dtype if isinstance(ids, Tensor | np.ndarray) else type(ids).__name__
+        raise ValueError(f"{name}.ids must be whole numbers, not {kind}; number the samples 0, 1, 2, ... and keep their names beside")
+    if ids.shape != (n,):
+        raise ValueError(f"{name}.ids have shape {tuple(ids.shape)} for {n} embeddings; give one integer for each")
+
+
+def _whole(x: Tensor) -> bool:
+    return not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
 
 
 def check_numbers(k: int, block: int | None) -> None:

@@ -28,6 +28,11 @@ class Measure(NamedTuple):
     unit_references: bool = False
     temperature: float = 1.0
 
+    @property
+    def step(self) -> float:
+        """Scores are rounded to multiples of it, so that parallel vectors tie; 0 leaves them: only lengths brought to 1 leave errors."""
+        return GRAIN if self.unit_queries and self.unit_references else 0.0
+
     def affinity(self, scores: Tensor) -> Tensor:
         """The affinity of a score: its root where the form has one, over the temperature; -inf stays."""
         return (-(-scores).sqrt() if self.root else scores) / self.temperature
@@ -45,6 +50,8 @@ class Factors(NamedTuple):
 
 def measure(affinity: Affinity) -> Measure | None:
     """The affinity taken apart, by the metric it declares; None for one that declares none."""
+    if not callable(affinity):
+        raise TypeError(f"affinity must be a function of queries and references, such as nearkin.compose.cosine(), not {affinity!r}")
     form, temperature = product_form(affinity), float(getattr(affinity, "temperature", 1.0))
     return None if form is None or not temperature > 0 else Measure(*form, temperature)
 
@@ -120,7 +127,8 @@ def pair_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tupl
         q = q * to_unit[0][some, None] if how.unit_queries else q
         r = r * to_unit[1][others, None] if how.unit_references else r
         parts.append(-(q - r).square().sum(1) if how.squared else (q * r).sum(1))
-    return torch.cat(parts)
+    found = torch.cat(parts)
+    return (found / how.step).round() * how.step + 0.0 if how.step else found  # not -0
 
 
 def center(x: Tensor) -> Tensor:

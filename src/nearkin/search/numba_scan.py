@@ -188,8 +188,10 @@ def finish(best: Array, columns: Array, held: Array, least: Array, found: Array)
 
 
 @compiled({"nnan", "nsz", "contract", "reassoc"})
-def score(queries: Array, references: Array, q_unit: Array, r_unit: Array, squared: bool, columns: Array, scores: Array) -> None:
-    """Exact scores (r, K) of the columns, each summed in float64; -inf for column -1."""
+def score(
+    queries: Array, references: Array, q_unit: Array, r_unit: Array, squared: bool, step: float, columns: Array, scores: Array
+) -> None:
+    """Exact scores (r, K) of the columns, each summed in float64 and rounded to a multiple of `step` unless 0; -inf for column -1."""
     for i in range(columns.shape[0]):
         query = queries[i]
         for c in range(columns.shape[1]):
@@ -202,12 +204,11 @@ def score(queries: Array, references: Array, q_unit: Array, r_unit: Array, squar
             if squared:
                 for k in range(query.size):
                     gap = np.float64(query[k]) * mine - np.float64(reference[k]) * theirs
-                    total += gap * gap
-                scores[i, c] = -total
+                    total -= gap * gap
             else:
                 for k in range(query.size):
                     total += (np.float64(query[k]) * mine) * (np.float64(reference[k]) * theirs)
-                scores[i, c] = total
+            scores[i, c] = np.rint(total / step) * step + 0.0 if step > 0.0 else total  # not -0
 
 
 def order(scores: Array, columns: Array) -> None:
@@ -224,7 +225,7 @@ def all_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple
     n, m = len(queries), len(references)
     scores, columns = np.empty((n, m)), np.broadcast_to(np.arange(m), (n, m))
     q_unit, r_unit = (x.numpy() for x in to_unit)
-    score(queries.numpy(), references.numpy(), q_unit, r_unit, how.squared, np.ascontiguousarray(columns), scores)
+    score(queries.numpy(), references.numpy(), q_unit, r_unit, how.squared, how.step, np.ascontiguousarray(columns), scores)
     return torch.from_numpy(scores)
 
 
@@ -235,7 +236,7 @@ def scores_of(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[
     for start in range(0, len(rows), step):
         at, some = slice(start, start + step), rows[start : start + step]
         mine, q_unit = queries[some].contiguous().numpy(), to_unit[0][some].numpy()
-        score(mine, r, q_unit, to_unit[1].numpy(), how.squared, columns[at, None].contiguous().numpy(), scores[at])
+        score(mine, r, q_unit, to_unit[1].numpy(), how.squared, how.step, columns[at, None].contiguous().numpy(), scores[at])
     return torch.from_numpy(scores[:, 0])
 
 
@@ -285,7 +286,7 @@ def candidates(
                 reference_groups,
             )
         finish(*noted, found)
-        score(q[rows], r, q_unit[rows], r_unit, how.squared, found, scores[rows])
+        score(q[rows], r, q_unit[rows], r_unit, how.squared, how.step, found, scores[rows])
         order(scores[rows], found)
 
     run_in_threads(work, n, ROWS)
@@ -319,7 +320,7 @@ def candidates_among(
 
     def end(rows: slice) -> None:
         finish(*(one[rows] for one in noted), columns[rows])
-        score(x[rows], x, unit[rows], unit, how.squared, columns[rows], scores[rows])
+        score(x[rows], x, unit[rows], unit, how.squared, how.step, columns[rows], scores[rows])
         order(scores[rows], columns[rows])
 
     run_in_threads(work, len(pairs), 1)

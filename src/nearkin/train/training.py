@@ -484,6 +484,8 @@ class Loop:
         if value > self.best if self.start is not None else later:  # the first weights of an encoder have learned already
             self.best = max(value, self.best)
             self.kept = {"epoch": self.epoch, "figure": next(iter(found)), "value": abs(value), "points": points}
+            if value < self.best:
+                self.kept["best"] = abs(self.best)
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
                 save_weights(self.folder / "best.safetensors", merged_state(self.parts.whole))
@@ -598,7 +600,8 @@ class Loop:
         """Say which weights were kept, and whether they are better than guessing."""
         if kept := metrics.get("kept"):
             of = f"the weights after epoch {kept['epoch']} of {self.epoch}" if kept["epoch"] else "the linear map of the frozen features"
-            self.log.message(f"kept {of}: {kept['figure']} {kept['value']:.4f} on {kept['points']:,} validation points")
+            within = f"; the best, {kept['best']:.4f}, is within one standard error, and the later counts" if "best" in kept else ""
+            self.log.message(f"kept {of}: {kept['figure']} {kept['value']:.4f} on {kept['points']:,} validation points{within}")
         if metrics.get("test") and (line := at_chance(metrics["test"], self.data.train, self.data.test)):
             self.log.message(f"warning: on the test part, {line}")
 

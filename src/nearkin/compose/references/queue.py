@@ -13,6 +13,13 @@ from nearkin.compose.validation import check_share, check_whole
 from nearkin.compose.value_checks import UNMOVED, warn_once
 
 
+def ids_of(batch: Points) -> Tensor:
+    """(n,) the ids of a batch, or an error if there are none."""
+    if batch.ids is None:
+        raise ValueError("ids are missing: a query must be known again among earlier embeddings; pass ids=")
+    return batch.ids
+
+
 class _Memory(References):
     """Slots of embeddings, labels and ids, with the step at which each was filled.
 
@@ -41,8 +48,7 @@ class _Memory(References):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))  # a tensor: a recorded step moves it, too
 
     def forward(self, batch: Points) -> Points:
-        if batch.ids is None:
-            raise ValueError("ids are missing: a query must be known again among earlier embeddings; pass ids=")
+        mine = ids_of(batch)
         # A copy: an update before backward must not change what this step has seen.
         earlier = self.vectors.to(batch.embeddings.dtype, copy=True)
         there = (self.step >= self.delay).expand_as(self.ids)
@@ -50,7 +56,7 @@ class _Memory(References):
             there = there & (self.step - self.filled_at < self.max_age)
         ids = torch.where(there, self.ids, EMPTY)
         labels = None if batch.labels is None else torch.cat([batch.labels, self._labels(batch.labels, there)])
-        return Points(torch.cat([batch.embeddings, earlier]), labels, torch.cat([batch.ids, ids]))  # (n + size, d), ..., (n + size,)
+        return Points(torch.cat([batch.embeddings, earlier]), labels, torch.cat([mine, ids]))  # (n + size, d), ..., (n + size,)
 
     def _labels(self, like: Tensor, there: Tensor) -> Tensor:
         if not self.targets:
@@ -61,7 +67,6 @@ class _Memory(References):
 
     def _write(self, slots: Tensor, batch: Points) -> None:
         """Put the rows of the batch into slots; rows with the same slot must be equal."""
-        assert batch.ids is not None
         for held, fresh in ((self.vectors, batch.embeddings), (self.labels, batch.labels), (self.ids, batch.ids)):
             if fresh is not None:
                 held[slots] = fresh.to(held.dtype)
@@ -124,7 +129,7 @@ class CrossBatchMemory(_Memory):
 
     @torch.no_grad()
     def update(self, batch: Points) -> None:
-        assert batch.ids is not None
+        ids_of(batch)
         size = len(self.vectors)
         last = Points(*(None if part is None else part[-size:] for part in batch))  # type: ignore[arg-type]
         count = len(last.embeddings)
@@ -175,8 +180,8 @@ class ClassBank(_Memory):
 
     @torch.no_grad()
     def update(self, batch: Points) -> None:
-        labels = batch.labels
-        assert labels is not None and batch.ids is not None
+        labels, ids = batch.labels, ids_of(batch)
+        assert labels is not None
         same = labels[:, None] == labels  # (n, n)
         after = same.triu(1).sum(1)  # rows of the same class that come later
         kept = after < self.per_class
@@ -184,7 +189,7 @@ class ClassBank(_Memory):
         slots = labels * self.per_class + (self.starts[labels] + rank) % self.per_class
         last = len(labels) - 1 - same.flip(1).long().argmax(1)  # (n,) the last row of its class
         rows = torch.where(kept, torch.arange(len(labels), device=labels.device), last)  # rows that are not kept write that one again
-        self._write(slots[rows], Points(batch.embeddings[rows], labels[rows], batch.ids[rows]))
+        self._write(slots[rows], Points(batch.embeddings[rows], labels[rows], ids[rows]))
         added = torch.zeros_like(self.starts).index_add(0, labels, kept.long())
         self.starts.copy_((self.starts + added) % self.per_class)
         self.step += 1

@@ -134,6 +134,8 @@ class LMNN(LinearTransformer):
         if not 0 < self.mu < 1:
             raise ValueError(f"mu ({self.mu!r}) must be above 0 and below 1; it is the weight of the push")
         names, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        if len(names) < 2:
+            raise ValueError(f"y holds one class only ({names.tolist()[0]!r}); give at least two classes")
         small, least = names[counts.argmin()], int(counts.min())
         if least == 1:
             raise ValueError(f"class {small!r} has one sample only, so it has no target neighbor; leave it out")
