@@ -1,5 +1,6 @@
 """A model folder with its index: search by file, id and vector; adding, replacing, and refusing other weights."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from PIL import Image
 import nearkin
 from nearkin import data as sources
 from nearkin.data.checksums import write_json
+from nearkin.data.sample import sample_of
+from nearkin.index import thumbnail
 from nearkin.index.collection import build_index, open_index
 from nearkin.index.contract import Where
 from tests.serve.small_model import SIDE, D, encoded, make_collection, make_model, make_pictures, opened, picture
@@ -135,10 +138,30 @@ def test_the_split_of_training_is_remembered_and_calibrates(tmp_path: Path) -> N
     data = opened(tmp_path / "pictures")
     collection, _ = build_index(tmp_path / "model", data, replace=True, device="cpu")
     assert {entry.metadata["split"] for entry in collection.index.entries(list(range(60)))} == {"train"}
+    (tmp_path / "model/split.json").write_text(json.dumps({"how": "nothing is held out", "points": 60, "sample": sample_of(data)}))
+    collection, _ = build_index(tmp_path / "model", data, replace=True, device="cpu")
+    assert collection.index.entries([7])[0].metadata["split"] == "train"
+    (tmp_path / "model/split.json").write_text('{"how": "nothing is held out", "points": 60, "sample": "of other pictures"}')
+    said: list[str] = []
+    collection, _ = build_index(tmp_path / "model", data, replace=True, device="cpu", report=said.append)
+    assert "split" not in collection.index.entries([7])[0].metadata
+    assert any("has the name of the data of training, and other points" in line for line in said)
     for name, points in (("others", 60), ("pictures", 61)):  # others, and other ones under the same name
         (tmp_path / "model/split.json").write_text(f'{{"how": "nothing is held out", "points": {points}}}')
         collection, _ = build_index(tmp_path / "model", replace(data, name=name), replace=True, device="cpu")
         assert all("split" not in entry.metadata for entry in collection.index.entries(list(range(60))))
+
+
+def test_a_thumbnail_is_what_the_network_sees(tmp_path: Path) -> None:
+    clear = np.zeros((8, 8, 4), np.uint8)
+    clear[:4] = (10, 20, 30, 255)
+    Image.fromarray(clear).save(tmp_path / "clear.png")
+    Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(tmp_path / "deep.png")
+    clear_one, deep = (
+        np.array(Image.open(io.BytesIO(thumbnail.of_file(str(tmp_path / name)))).convert("RGB")) for name in ("clear.png", "deep.png")
+    )
+    assert clear_one[0, 0].tolist() == [10, 20, 30] and clear_one[-1, -1].tolist() == [255, 255, 255], "on white"
+    assert deep[0, 0].tolist() == [40_000 // 257] * 3 or abs(int(deep[0, 0, 0]) - 40_000 // 257) <= 1
 
 
 def test_embeddings_are_the_models(folder: Path) -> None:

@@ -96,8 +96,8 @@ def as_tensors(given: Any) -> Any:
     if isinstance(given, np.ndarray) and given.dtype.kind in "fiub" and not isinstance(given, np.memmap):
         return torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ["C", "W"]))
     if isinstance(given, tuple):  # Points, or the groups of queries and of references
-        if isinstance(given, Points):  # labels and ids may be lists
-            given = Points(given[0], *(np.asarray(part) if isinstance(part, list) else part for part in given[1:]))
+        if isinstance(given, Points):
+            given = Points(given[0], *map(_as_array, given[1:]))
         parts = map(as_tensors, given)
         return Points(*parts) if isinstance(given, Points) else tuple(parts)
     return given
@@ -182,6 +182,12 @@ def encode_labels(values: Sequence[Any] | np.ndarray) -> tuple[Tensor, np.ndarra
         raise ValueError(f"values are missing in rows {missing[:5]}; leave these points out, or name their class")
     classes, codes = np.unique(names, return_inverse=True)
     return torch.from_numpy(codes.astype(np.int64)), classes
+
+
+def _as_array(part: Any) -> Any:
+    """Labels or ids in a list as an array, if they are numbers."""
+    array = np.asarray(part) if isinstance(part, list) else None
+    return part if array is None or array.dtype.kind not in "fiub" else array
 
 
 def _is_missing(name: Any) -> bool:
