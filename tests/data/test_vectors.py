@@ -48,6 +48,16 @@ def test_a_parquet_file_a_pandas_and_a_polars_frame_are_the_same_points(frame, t
         check(open_vectors(what), frame)
 
 
+def test_a_column_that_looks_like_classes_is_named_where_there_is_no_label(frame):
+    said = []
+    open_vectors(frame.drop(columns="label"), report=said.append)
+    assert any("so there are no labels; --label-column names one, such as shop" in line for line in said)
+    said.clear()
+    open_vectors(frame, report=said.append)
+    open_vectors(frame.drop(columns=["label", "shop"]), report=said.append)
+    assert not any("--label-column" in line for line in said)
+
+
 def test_a_parquet_file_is_read_in_parts(frame, tmp_path, monkeypatch):
     monkeypatch.setattr(vector_tables, "PART", 5)
     frame.to_parquet(tmp_path / "v.parquet")

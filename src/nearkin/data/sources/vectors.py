@@ -31,6 +31,7 @@ from nearkin.data.sources.table import read_cells
 from nearkin.data.sources.vector_tables import PART, TARGET, USUAL, Table, VectorColumns, column_values, plain_list, read_vector_table
 
 LONGEST = 2000  # characters of a text that are kept for showing
+SEEN = 10_000  # rows by which a column is taken for classes
 OWN_NAMES = ("data", "set")  # of the index
 
 
@@ -238,6 +239,9 @@ def _dataset(
     targets = columns.targets or [one for one in left if TARGET.fullmatch(one)]
     if targets:
         known |= _targets([(one, left.pop(one)) for one in targets], place.where)
+    if not label and not targets and (likely := _like_classes(left)):
+        usual, fix = ", ".join(USUAL["label"]), f"--label-column names one, such as {few(likely)}"
+        inform(report, f"{place.where}: no column is called {usual}, so there are no labels; {fix}")
     split = role["split"]
     if split and all(split_name(str(cell)) for cell in left[split]):
         known["split"] = np.asarray([split_name(str(cell)) for cell in left.pop(split)], dtype=np.str_)
@@ -249,6 +253,16 @@ def _dataset(
     text = role["text"]
     shown = {_column_name(one, text): _plain(values) for one, values in left.items() if kept is None or one in kept or one == text}
     return Dataset(name, vectors, sources=sources, columns=shown, pictures=pictures, **known)
+
+
+def _like_classes(cells: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Columns of texts each of which occurs in three rows and more on average; not those of another role."""
+    found = []
+    for name, values in cells.items():
+        texts = [value for value in values[:SEEN] if isinstance(value, str) and value]
+        if not any(name in names for names in USUAL.values()) and 1 < len(set(texts)) <= len(texts) / 3:
+            found.append(name)
+    return found
 
 
 def _column_name(name: str, text: str | None) -> str:
