@@ -18,7 +18,7 @@ from papers.after_training import discovery_figures
 from papers.claim import decide
 from papers.claims import CLAIMS
 from papers.huang2019 import CELLS
-from papers.huang2019_trials import CHOSEN, ELSEWHERE, SIZES, TRIALS, WAYS
+from papers.huang2019_trials import CHOSEN, COMPARED, ELSEWHERE, SIZES, TRIALS, WAYS
 from papers.ledger import Job, Ledger
 from papers.pictures import CELL_CURVES, draw, picture_lines
 from papers.tables import chosen, verdicts
@@ -176,13 +176,12 @@ def test_figures_4_to_6_are_drawn_once_all_their_points_are_there(tmp_path):
     assert [path.name for path in draw(tmp_path)] == [f"huang2019-figure-{number}.png" for number in (4, 5, 6)]
     save_run(tmp_path, "and-e50", **counted)
     assert [path.name for path in draw(tmp_path)] == [f"huang2019-figure-{name}.png" for name in (4, 5, 6, "6-longer")]
-    for name in ("goal12", "goal25", "most", "alone12", "alone25", "alone80"):
-        assert "huang2019-discovery-adds.png" not in [path.name for path in draw(tmp_path)]
+    for name in ("goal12", "goal25", "most", "alone12", "alone25", *(f"long-{row}" for row in ("base", *COMPARED))):
         save_run(tmp_path, f"and-{name}", **{"weighted-nn": 0.85, **counted})
+    longer = {"huang2019-figure-4-longer.png", "huang2019-figure-5-longer.png"}
+    assert longer <= (drawn := {path.name for path in draw(tmp_path)}) and "huang2019-discovery-adds.png" not in drawn
+    save_run(tmp_path, "and-alone80", **{"weighted-nn": 0.85})
     assert "huang2019-discovery-adds.png" in [path.name for path in draw(tmp_path)]
-    for name in ("base", "k5", "k20", "k100", "r1", "r2", "r8"):
-        save_run(tmp_path, f"and-long-{name}", **{"weighted-nn": 0.85})
-    assert {"huang2019-figure-4-longer.png", "huang2019-figure-5-longer.png"} <= {path.name for path in draw(tmp_path)}
     assert set(picture_lines(tmp_path)) == {curve.table for curve in CELL_CURVES}
 
 

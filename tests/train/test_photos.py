@@ -111,7 +111,7 @@ def test_of_results_within_the_noise_of_few_validation_points_the_later_weights_
     loop.data = type("D", (), {"validation": open_data("digits").subset(range(12))})
     for loop.epoch, value in ((1, 0.5), (2, 0.42), (3, 0.1)):
         loop._keep_best({"1-nn": value})
-    assert loop.kept == {"epoch": 2, "figure": "1-nn", "value": 0.42, "points": 12} and loop.best == 0.5
+    assert loop.kept == {"epoch": 2, "figure": "1-nn", "value": 0.42, "points": 12, "best": 0.5} and loop.best == 0.5
 
 
 def test_a_model_at_chance_is_called_that_and_the_kept_epoch_is_named(tmp_path):
