@@ -21,6 +21,7 @@ from rich.console import Console
 import nearkin
 from nearkin import cli
 from nearkin.cli.progress import TrainingView
+from nearkin.data.sample import short_name
 from nearkin.index.collection import open_index
 from nearkin.train.recipes import RECIPES, settings_for
 from tests.train.unlabeled import photographs
@@ -327,6 +328,10 @@ def test_a_damaged_file_is_named_and_skipped_only_when_asked(photos: Path, tmp_p
     assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "m"), *SMALL]) == 1
     assert "broken.png" in capsys.readouterr().err
     assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "n"), *SMALL, "--skip-damaged"]) == 0
+    assert cli.main(["index", str(tmp_path / "n"), str(tmp_path / "mixed"), "--device", "cpu"]) == 0
+    held = json.loads((tmp_path / "n" / "split.json").read_text())["names"]
+    found = {entry.source: entry.metadata["split"] for entry in open_index(tmp_path / "n", device="cpu").index.entries(list(range(60)))}
+    assert len(found) == 60 and all(short_name(source) in held[split] for source, split in found.items()), "by names, not by rows"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A few points by which a data set is known again: another one may have the same name and the same number of points."""
+"""By what a data set of training is known again: another one may have the same name and the same number of points."""
 
 import hashlib
 from pathlib import Path
@@ -30,4 +30,17 @@ def _content(data: Dataset, row: int) -> bytes:
         return data.inputs[row].contiguous().numpy().tobytes()
     if not len(data.sources):
         return b""
-    return "/".join(Path(data.sources[row]).parts[-2:]).encode()
+    return short_name(data.sources[row]).encode()
+
+
+def short_name(source: str) -> str:
+    """The name of a file and of its folder, which stay when somebody moves the data."""
+    return "/".join(Path(source).parts[-2:])
+
+
+def names_by_split(data: Dataset) -> dict[str, list[str]] | None:
+    """The short names of the points of every split; None where two are the same."""
+    names = [short_name(source) for source in data.sources]
+    if not names or len(set(names)) < len(names):
+        return None
+    return {split: [name for name, own in zip(names, data.split, strict=True) if own == split] for split in data.parts}

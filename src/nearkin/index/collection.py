@@ -27,7 +27,7 @@ from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.lock import owned
 from nearkin.data.pixels import Framing
 from nearkin.data.progress import Report, Ticker, few, inform
-from nearkin.data.sample import sample_of
+from nearkin.data.sample import sample_of, short_name
 from nearkin.data.texts import Texts
 from nearkin.index import rejection, thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
@@ -630,6 +630,9 @@ def _splits(folder: Path, data: Dataset, report: Report | None) -> Sequence[str]
     cut = made.get("cut", made)
     if data.name not in (source.name, source.stem) or "points" not in cut:
         return [str(name) for name in names]
+    if cut["points"] < len(within) and "names" in made:  # damaged files were left out
+        split_of = {name: split for split, own in made["names"].items() for name in own}
+        return [split_of.get(short_name(source), WHOLE) for source in data.sources]
     if cut["points"] != len(within) or made.get("sample") not in (None, sample_of(data)):
         inform(report, f"{data.name} has the name of the data of training, and other points: they are indexed without their split of then")
         return [str(name) for name in names]

@@ -14,7 +14,7 @@ from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.hard_samplers import Grouped, HardClasses, NearNeighbors
 from nearkin.data.loader import Loader
-from nearkin.data.sample import sample_of
+from nearkin.data.sample import names_by_split, sample_of
 from nearkin.data.sources.sharded import ShardRows
 from nearkin.data.texts import Texts
 from nearkin.models.catalog import channels_last, loads_itself
@@ -90,6 +90,8 @@ def cut(run: Run, data: Dataset, contents: Dataset | None = None) -> Cut:
     if choice.leaks == "error" and data.table is None:  # rows of a table may be equal by chance
         sources.check_leaks(data if contents is None else contents.with_split(data.split))
     written["sample"] = sample_of(data if contents is None else contents)
+    if choice.on_error == "skip" and (own := names_by_split(data)):  # damaged files, which an index meets again, have no row here
+        written["names"] = own
     parts = {name: data.part(name) for name in data.parts}
     return Cut(parts["train"].renumbered(), parts.get("validation"), parts.get("test"), written)
 
