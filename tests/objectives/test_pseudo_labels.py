@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from nearkin.objectives import DeepCluster, NoiseAsTargets, WeightedSum
+from nearkin.objectives import NCA, DeepCluster, NoiseAsTargets, WeightedSum
 from nearkin.objectives.pseudo_labels import clustered, whitened
 
 
@@ -110,6 +110,8 @@ def test_an_update_knows_its_slots(build):
 def test_a_sum_refreshes_its_terms():
     terms = {"a": (1.0, DeepCluster(60, 4, clusters=3)), "b": (1.0, NoiseAsTargets(60, 4))}
     both = WeightedSum(terms)
+    assert both.refresh_every == 1 and WeightedSum({"b": (1.0, NoiseAsTargets(60, 4, every=3))}).refresh_every == 3
+    assert WeightedSum({"c": (1.0, NCA())}).refresh_every == 0
     x = torch.randn(60, 4)
     both.update(x, ids=torch.arange(60))
     alone = DeepCluster(60, 4, clusters=3)

@@ -69,7 +69,7 @@ def reduce(outcome: Outcome, reduction: Reduction) -> Tensor:
     """
     if reduction == "none":
         return outcome.values
-    if outcome.even:  # a third of the time of the weighted mean
+    if outcome.even:
         return outcome.values.mean() if reduction == "mean" else outcome.values.sum()
     total = torch.dot(outcome.weight, outcome.values)
     if reduction == "sum":

@@ -50,7 +50,6 @@ class WeightedSum(nn.Module):
 
     keys: tuple[str, ...] = ()  # the papers of all its terms
     supervision = None  # its terms' own
-    refresh_every = 0
     discovers = False
     inertia: float | None = None
 
@@ -167,6 +166,11 @@ class WeightedSum(nn.Module):
             for name, term in self.terms.items()
         ]
         return torch.stack(values).sum(0)
+
+    @property
+    def refresh_every(self) -> int:
+        """Epochs between two calls of `refresh`: the fewest that a term asks for; 0 if none does."""
+        return min((every for term in self.named_objectives().values() if (every := term.refresh_every)), default=0)
 
     def refresh(self, seed: int) -> str | None:
         """Let every term look at all samples again, between epochs; see `Objective.refresh`.
